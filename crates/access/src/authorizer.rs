@@ -77,7 +77,7 @@ pub struct Rights {
     grants: BTreeMap<Arc<str>, Grant>,
     tags: Tags,
     /// The client, for the audit; `None`: it is not audited.
-    asker: Option<Arc<AuditedClient>>,
+    caller: Option<Arc<AuditedClient>>,
 }
 
 /// Reason why an action is allowed or denied.
@@ -140,7 +140,7 @@ impl Rights {
             rules,
             grants,
             tags: Tags::administrator(),
-            asker: None,
+            caller: None,
         }
     }
 
@@ -427,7 +427,7 @@ impl Users {
         if !principal.exists() {
             let (rules, grants) = (Vec::new(), BTreeMap::new());
             let tags = Tags::NONE;
-            return Rights { stamp, everything: false, across, rules, grants, tags, asker: None };
+            return Rights { stamp, everything: false, across, rules, grants, tags, caller: None };
         }
         let rules = self.rules();
         Rights {
@@ -437,7 +437,7 @@ impl Users {
             rules: rules.iter().filter(|rule| rule.is_about(name, host)).cloned().collect(),
             grants: self.grants(name),
             tags: self.tags(principal),
-            asker: None,
+            caller: None,
         }
     }
 }

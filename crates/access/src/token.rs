@@ -26,7 +26,7 @@ enum UnnamedError {
 
 impl Users {
     /// Enables log-in by these tokens; called once, before clients connect.
-    pub fn believe_tokens(&self, tokens: Tokens) {
+    pub fn trust_tokens(&self, tokens: Tokens) {
         let believed = self.0.tokens.set(tokens);
         debug_assert!(believed.is_ok(), "they were believed before");
     }

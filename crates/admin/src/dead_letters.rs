@@ -74,7 +74,7 @@ fn source(broker: &Broker, topic: &str) -> Result<Source, AdminError> {
 /// router chooses the topic, also each queue whose oldest record is a dead letter.
 pub(crate) async fn topics(
     broker: &Broker,
-    asker: &Rights,
+    caller: &Rights,
 ) -> Result<DeadLetterTopics, AdminError> {
     let (mut topics, maybe) = candidates(&broker.catalog());
     let mut pace = YieldBudget::new(broker.turns(), FLOORS_AT_ONCE as u32);
@@ -94,7 +94,7 @@ pub(crate) async fn topics(
             }
         }
     }
-    topics.retain(|topic| asker.would(Operation::Describe, AccessTarget::Topic(topic)));
+    topics.retain(|topic| caller.would(Operation::Describe, AccessTarget::Topic(topic)));
     Ok(DeadLetterTopics { topics: topics.into_iter().collect() })
 }
 
@@ -259,7 +259,7 @@ async fn choose(
 
 pub(crate) async fn redrive(
     broker: &Broker,
-    asker: &Rights,
+    caller: &Rights,
     topic: &str,
     only: &DeadLetterFilter,
     to: Option<&str>,
@@ -277,7 +277,7 @@ pub(crate) async fn redrive(
             RedriveTo::Topic(found.ok_or_else(|| no_topic(to))?)
         }
     };
-    let (_, group, source) = ensure_main(broker, asker, topic).await?;
+    let (_, group, source) = ensure_main(broker, caller, topic).await?;
     let SelectedLetters { places, next, until } = choose(broker, &source, only, span).await?;
     let places = places.iter().map(|place| (place.partition, place.offset)).collect();
     let moved = broker.redrive(group, RedriveWhat::Records(places), target).await;
@@ -292,12 +292,12 @@ pub(crate) async fn redrive(
 
 pub(crate) async fn delete(
     broker: &Broker,
-    asker: &Rights,
+    caller: &Rights,
     topic: &str,
     only: &DeadLetterFilter,
     span: &Span,
 ) -> Result<DeadLettersMoved, AdminError> {
-    let (queue, group, source) = ensure_main(broker, asker, topic).await?;
+    let (queue, group, source) = ensure_main(broker, caller, topic).await?;
     let SelectedLetters { places, next, until } = choose(broker, &source, only, span).await?;
     let removed = remove_from(broker, &queue, group, &places).await?;
     let left = removed.refused.len() as u64;

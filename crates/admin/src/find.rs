@@ -85,7 +85,7 @@ struct Search<'a> {
 
 pub(crate) async fn find(
     broker: &Broker,
-    asker: &Rights,
+    caller: &Rights,
     topic: Option<&str>,
     by: &SearchKey,
     from_ms: Option<i64>,
@@ -102,7 +102,7 @@ pub(crate) async fn find(
         until: Instant::now() + WITHIN,
         found: FoundRecords { records: Vec::new(), looked_at: 0, looked_at_bytes: 0, next: None },
     };
-    let topics = topics(broker, asker, topic, after.as_ref().map(|after| &*after.topic))?;
+    let topics = topics(broker, caller, topic, after.as_ref().map(|after| &*after.topic))?;
     for (name, id, partitions) in topics {
         if Instant::now() >= search.until {
             let at = after.as_ref().filter(|after| after.topic == name).cloned();
@@ -132,7 +132,7 @@ pub(crate) async fn find(
 /// Topics by name, from the one at which the search continues.
 fn topics(
     broker: &Broker,
-    asker: &Rights,
+    caller: &Rights,
     only: Option<&str>,
     from: Option<&str>,
 ) -> Result<Vec<(String, TopicId, u32)>, AdminError> {
@@ -145,7 +145,7 @@ fn topics(
         let name = &**topic.name();
         from.is_none_or(|from| name >= from)
             && !name.starts_with(OWN_PREFIX)
-            && asker.would(Operation::Browse, AccessTarget::Topic(name))
+            && caller.would(Operation::Browse, AccessTarget::Topic(name))
     });
     let named = all.map(|topic| (topic.name().to_string(), topic.id(), topic.partition_count()));
     let mut named: Vec<_> = named.collect();

@@ -34,11 +34,11 @@ struct TopicLeaseGroup {
 
 pub(crate) async fn describe(
     broker: &Broker,
-    asker: &Rights,
+    caller: &Rights,
     topic: &str,
     place: RecordPosition,
 ) -> Result<RecordHistory, AdminError> {
-    let (id, groups, mut truncated) = groups(broker, asker, topic)?;
+    let (id, groups, mut truncated) = groups(broker, caller, topic)?;
     let RecordPosition { partition, offset } = place;
     let partition = PartitionId::new(id, partition);
     let unknown = || {
@@ -91,14 +91,14 @@ pub(crate) async fn describe(
             }
         };
         // As in the list of connections.
-        if !asker.would(Operation::Look, AccessTarget::Cluster) {
+        if !caller.would(Operation::Look, AccessTarget::Cluster) {
             known.users.values_mut().for_each(keep_protocol);
         }
         history.groups = in_groups(groups, &known, presence);
         history.remembered_since_ms = known.since_ms;
         history.silent_nodes = known.silent;
     }
-    let (offset_groups, more) = in_offset_groups(broker, asker, partition, offset).await?;
+    let (offset_groups, more) = in_offset_groups(broker, caller, partition, offset).await?;
     truncated |= more;
     Ok(RecordHistory { offset_groups, truncated, ..history })
 }
@@ -113,7 +113,7 @@ fn keep_protocol(user: &mut SessionUser) {
 /// Lease groups of the topic that the caller may see, and whether there are more.
 fn groups(
     broker: &Broker,
-    asker: &Rights,
+    caller: &Rights,
     name: &str,
 ) -> Result<(TopicId, Vec<TopicLeaseGroup>, bool), AdminError> {
     let catalog = broker.catalog();
@@ -121,7 +121,7 @@ fn groups(
     let of_topic = catalog.lease_groups_of(topic.id());
     let mut seen = of_topic.filter(|group| {
         let target = AccessTarget::Group { topic: name, group: group.name() };
-        asker.would(Operation::DescribeGroup, target)
+        caller.would(Operation::DescribeGroup, target)
     });
     let asked = seen.by_ref().take(HTTP_PAGE_MAX).map(|group| {
         let config = group.config();
@@ -240,7 +240,7 @@ fn seen(session: SessionId, users: &BTreeMap<SessionId, SessionUser>) -> Session
 
 async fn in_offset_groups(
     broker: &Broker,
-    asker: &Rights,
+    caller: &Rights,
     partition: PartitionId,
     offset: u64,
 ) -> Result<(Vec<OffsetGroupSeen>, bool), AdminError> {
@@ -248,7 +248,7 @@ async fn in_offset_groups(
     let mut names = shards.offset_groups_after("", HISTORY_OFFSET_GROUPS_MAX + 1).await?;
     let truncated = names.len() > HISTORY_OFFSET_GROUPS_MAX;
     names.truncate(HISTORY_OFFSET_GROUPS_MAX);
-    names.retain(|name| asker.allows(Action::Describe, Resource::Group, name));
+    names.retain(|name| caller.allows(Action::Describe, Resource::Group, name));
     let mut seen = Vec::new();
     for group in names {
         let committed = shards.offsets(&group, &[partition]).await?;

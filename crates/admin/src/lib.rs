@@ -65,7 +65,7 @@ struct Inner {
 #[must_use]
 pub struct AuthorizedOperation<'a> {
     node: &'a Inner,
-    asker: &'a Rights,
+    caller: &'a Rights,
     operation: Operation,
 }
 
@@ -85,24 +85,24 @@ impl Admin {
     }
 
     /// Carries out an operation with the caller's rights.
-    pub async fn carry_out(&self, asker: &Rights, operation: Operation) -> Reply {
-        self.authorize(asker, operation)?.carry_out().await
+    pub async fn carry_out(&self, caller: &Rights, operation: Operation) -> Reply {
+        self.authorize(caller, operation)?.carry_out().await
     }
 
     /// Checks that the caller may request the operation, which is carried out with the same rights.
     pub fn authorize<'a>(
         &'a self,
-        asker: &'a Rights,
+        caller: &'a Rights,
         operation: Operation,
     ) -> Result<AuthorizedOperation<'a>, AdminError> {
-        self.check(asker, &operation)?;
-        Ok(AuthorizedOperation { node: &self.0, asker, operation })
+        self.check(caller, &operation)?;
+        Ok(AuthorizedOperation { node: &self.0, caller, operation })
     }
 
     /// Checks that the caller may request the operation.
-    pub fn check(&self, asker: &Rights, operation: &Operation) -> Result<(), AdminError> {
+    pub fn check(&self, caller: &Rights, operation: &Operation) -> Result<(), AdminError> {
         let effect = |family: &str, operation: &_| self.0.families.effect(family, operation);
-        rights::check(asker, operation, effect)
+        rights::check(caller, operation, effect)
     }
 
     /// The live connections of all gateways.
@@ -113,7 +113,7 @@ impl Admin {
 
 impl AuthorizedOperation<'_> {
     pub async fn carry_out(self) -> Reply {
-        let Self { node, asker, operation } = self;
+        let Self { node, caller, operation } = self;
         let Inner { broker, groups, connections, families, permits } = node;
         let _permit = permits.wait(families, &operation).await?;
         if reads_the_catalog(&operation) {
@@ -125,7 +125,7 @@ impl AuthorizedOperation<'_> {
                 document(queues::declare(broker, &queue, from, config).await)
             }
             Operation::ListQueues { after, queues_max } => {
-                document(queues::list(broker, asker, after.as_ref(), queues_max).await)
+                document(queues::list(broker, caller, after.as_ref(), queues_max).await)
             }
             Operation::DescribeQueue { queue } => document(queues::describe(broker, &queue).await),
             Operation::PeekQueue { queue, partition, from, records_max } => {
@@ -143,7 +143,7 @@ impl AuthorizedOperation<'_> {
                 document(queues::delete(broker, &queue, force).await)
             }
             Operation::ListDeadLetterTopics {} => {
-                document(dead_letters::topics(broker, asker).await)
+                document(dead_letters::topics(broker, caller).await)
             }
             Operation::CountDeadLetters { topic, from } => {
                 document(dead_letters::count(broker, &topic, from).await)
@@ -152,10 +152,10 @@ impl AuthorizedOperation<'_> {
                 document(dead_letters::show(broker, &topic, &only, from, records_max).await)
             }
             Operation::RedriveDeadLetters { topic, only, to, span } => document(
-                dead_letters::redrive(broker, asker, &topic, &only, to.as_deref(), &span).await,
+                dead_letters::redrive(broker, caller, &topic, &only, to.as_deref(), &span).await,
             ),
             Operation::DeleteDeadLetters { topic, only, span } => {
-                document(dead_letters::delete(broker, asker, &topic, &only, &span).await)
+                document(dead_letters::delete(broker, caller, &topic, &only, &span).await)
             }
             Operation::ListScheduled { queue, after, records_max } => {
                 document(schedule::list(broker, &queue, after, records_max).await)
@@ -174,24 +174,24 @@ impl AuthorizedOperation<'_> {
             }
             Operation::ListOffsetGroups { after, groups_max } => {
                 let after = after.as_deref();
-                document(offset_groups::list(of_node, asker, after, groups_max).await)
+                document(offset_groups::list(of_node, caller, after, groups_max).await)
             }
             Operation::DescribeOffsetGroup { group, after, members_max } => {
                 let after = after.as_deref();
-                document(offset_groups::describe(of_node, asker, &group, after, members_max).await)
+                document(offset_groups::describe(of_node, caller, &group, after, members_max).await)
             }
             Operation::SeekOffsetGroup { group, to, dry_run } => {
                 document(offset_groups::seek(of_node, &group, &to, dry_run).await)
             }
             Operation::DeleteOffsetGroup { group, dry_run } => {
-                document(offset_groups::delete(of_node, asker, &group, dry_run).await)
+                document(offset_groups::delete(of_node, caller, &group, dry_run).await)
             }
             Operation::DescribeRecord { topic, place } => {
-                document(history::describe(broker, asker, &topic, place).await)
+                document(history::describe(broker, caller, &topic, place).await)
             }
             Operation::FindRecords { topic, by, from_ms, after, records_max } => {
                 let topic = topic.as_deref();
-                document(find::find(broker, asker, topic, &by, from_ms, after, records_max).await)
+                document(find::find(broker, caller, topic, &by, from_ms, after, records_max).await)
             }
             Operation::Family { family, operation } => {
                 families.carry_out(&family, &operation).await

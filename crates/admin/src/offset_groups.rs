@@ -40,7 +40,7 @@ pub(crate) struct Node<'a> {
 
 pub(crate) async fn list(
     node: Node<'_>,
-    asker: &Rights,
+    caller: &Rights,
     after: Option<&str>,
     groups_max: u32,
 ) -> Result<OffsetGroupPage, AdminError> {
@@ -53,7 +53,7 @@ pub(crate) async fn list(
         let mut names = node.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
         pace.step(names.len() as u32).await;
         let mut until = names.last().filter(|_| names.len() == GROUPS_PER_LOOK).cloned();
-        let mut found = with_members(node, asker, &after, until.as_deref(), max + 1);
+        let mut found = with_members(node, caller, &after, until.as_deref(), max + 1);
         if found.len() > max {
             // More groups may follow.
             until = found.last_key_value().map(|(name, _)| name.clone());
@@ -64,7 +64,7 @@ pub(crate) async fn list(
             let membership = empty();
             found.entry(name).or_insert(membership);
         }
-        let seen = found.into_iter().filter(|(name, _)| sees(asker, name));
+        let seen = found.into_iter().filter(|(name, _)| sees(caller, name));
         groups.extend(seen.map(|(name, membership)| OffsetGroupSummary { name, membership }));
         match until {
             Some(until) if groups.len() <= max => after = until,
@@ -76,14 +76,14 @@ pub(crate) async fn list(
     Ok(OffsetGroupPage { groups, more })
 }
 
-fn sees(asker: &Rights, group: &str) -> bool {
-    asker.allows(Action::Describe, Resource::Group, group)
+fn sees(caller: &Rights, group: &str) -> bool {
+    caller.allows(Action::Describe, Resource::Group, group)
 }
 
 /// Returns the first `max` groups with members here whose names lie between the bounds.
 fn with_members(
     node: Node<'_>,
-    asker: &Rights,
+    caller: &Rights,
     after: &str,
     until: Option<&str>,
     max: usize,
@@ -97,7 +97,7 @@ fn with_members(
         if !is_between || is_full || matches!(group, Group::Share(_)) {
             return;
         }
-        if !tenants::is_listed(node.broker, asker, group) {
+        if !tenants::is_listed(node.broker, caller, group) {
             return;
         }
         found.insert(name.to_owned(), Some(membership(group)));
@@ -137,7 +137,7 @@ fn membership(group: &Group) -> Membership {
 
 pub(crate) async fn describe(
     node: Node<'_>,
-    asker: &Rights,
+    caller: &Rights,
     name: &str,
     after: Option<&str>,
     members_max: u32,
@@ -151,7 +151,7 @@ pub(crate) async fn describe(
     })?;
     let more = members.len() > max;
     members.truncate(max);
-    let members = members.into_iter().map(|member| shown(node.broker, asker, member)).collect();
+    let members = members.into_iter().map(|member| shown(node.broker, caller, member)).collect();
     Ok(OffsetGroupReport { coordinator: node.broker.node(), membership, members, more })
 }
 
@@ -236,8 +236,8 @@ fn consumer_members(
 }
 
 /// Resolves the names of topics, and leaves out those that the caller may not see.
-fn shown(broker: &Broker, asker: &Rights, found: MemberCopy) -> OffsetGroupMember {
-    let sees = |topic: &str| asker.would(Right::Describe, AccessTarget::Topic(topic));
+fn shown(broker: &Broker, caller: &Rights, found: MemberCopy) -> OffsetGroupMember {
+    let sees = |topic: &str| caller.would(Right::Describe, AccessTarget::Topic(topic));
     let named = |assignment: &Assignment| -> Vec<AssignedTopic> {
         let catalog = broker.catalog();
         let topics = assignment.topics().filter_map(|(topic, partitions)| {
@@ -349,11 +349,11 @@ fn find(broker: &Broker, place: &OffsetPlace) -> Result<PartitionId, AdminError>
 
 pub(crate) async fn delete(
     node: Node<'_>,
-    asker: &Rights,
+    caller: &Rights,
     name: &str,
     dry_run: bool,
 ) -> Result<EmptyReply, AdminError> {
-    if !tenants::may_be_deleted(node.broker, asker, name).await? {
+    if !tenants::may_be_deleted(node.broker, caller, name).await? {
         return Err(AdminError::GroupDenied(format!(
             "the group {name} has offsets in topics that this user may not read"
         )));

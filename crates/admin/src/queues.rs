@@ -121,7 +121,7 @@ fn check_route(own: &Overrides, values: &Overrides) -> Result<(), AdminError> {
 
 pub(crate) async fn list(
     broker: &Broker,
-    asker: &Rights,
+    caller: &Rights,
     after: Option<&QueueName>,
     queues_max: u32,
 ) -> Result<QueuePage, AdminError> {
@@ -130,7 +130,7 @@ pub(crate) async fn list(
         let catalog = broker.catalog();
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.topic));
         // Sorted by name, and the groups of each topic too.
-        let seen = |topic: &str| asker.would(Operation::Describe, AccessTarget::Topic(topic));
+        let seen = |topic: &str| caller.would(Operation::Describe, AccessTarget::Topic(topic));
         let topics = catalog.topics_from(from).filter(|topic| seen(topic.name()));
         let groups = topics.flat_map(|topic| {
             catalog.lease_groups_of(topic.id()).filter(move |group| {
@@ -465,7 +465,7 @@ pub(crate) async fn delete(
 /// records, which needs the same right as a declaration.
 pub(crate) async fn ensure_main(
     broker: &Broker,
-    asker: &Rights,
+    caller: &Rights,
     topic: &str,
 ) -> Result<(QueueName, LeaseGroupId, Source), AdminError> {
     let queue = QueueName { topic: topic.to_owned(), group: MAIN_LEASE_GROUP.to_owned() };
@@ -475,7 +475,7 @@ pub(crate) async fn ensure_main(
         catalog.lease_group_named(topic.id(), MAIN_LEASE_GROUP).is_some()
     };
     if !is_there {
-        if !asker.may(Operation::Alter, AccessTarget::Topic(topic)) {
+        if !caller.may(Operation::Alter, AccessTarget::Topic(topic)) {
             return Err(AdminError::TopicDenied(format!(
                 "the topic {topic} is no queue yet, and this user may not make it one: \
                      it takes the right to alter the topic"

@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use client::error::{in_words, reason};
+use client::error::{describe, reason};
 use client::{BrokerRejection, ClientError};
 use kafka_protocol::ResponseError;
 
@@ -45,13 +45,13 @@ impl fmt::Display for ClientErrorText {
                 f,
                 "cannot reach {address}: {}; is the broker running? start it with 'postroad \
                  serve' or name another with --bootstrap",
-                in_words(source)
+                describe(source)
             ),
             ClientError::AdvertisedUnreachable { bootstrap, address, source } => write!(
                 f,
                 "{bootstrap} answers, but says to go to {address}, which cannot be reached: {}; \
                  start the broker with an address that clients can reach (--advertise-kafka)",
-                in_words(source)
+                describe(source)
             ),
             ClientError::TimedOut { address, api, waited } => {
                 write!(f, "{address} did not answer {api:?} within {}", human_duration(*waited))

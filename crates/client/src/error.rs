@@ -97,12 +97,12 @@ pub enum ClientError {
     #[error("{0:?} is not an address: write HOST:PORT without a scheme, such as 127.0.0.1:9092")]
     BadAddress(String),
     /// None of the bootstrap addresses could be reached; this is the last one.
-    #[error("cannot reach {address}: {}", in_words(source))]
+    #[error("cannot reach {address}: {}", describe(source))]
     Unreachable { address: String, source: io::Error },
     /// A broker that a bootstrap address named.
     #[error(
         "{bootstrap} answers, but says to go to {address}, which cannot be reached: {}",
-        in_words(source)
+        describe(source)
     )]
     AdvertisedUnreachable { bootstrap: String, address: String, source: io::Error },
     #[error(
@@ -192,7 +192,7 @@ pub fn reason(code: ResponseError, message: Option<&str>) -> String {
 }
 
 /// An I/O error without its number: `connection refused`.
-pub fn in_words(error: &io::Error) -> String {
+pub fn describe(error: &io::Error) -> String {
     // The kind's text is in lower case; errors without a number (names that do not resolve) have only their own text.
     match error.raw_os_error() {
         Some(_) => error.kind().to_string(),

@@ -148,7 +148,7 @@ impl Groups {
         self.0.groups.read().get(&shard).map(|member| member.group.clone())
     }
 
-    fn sees_gone(&self, process: Process) -> bool {
+    fn sees_process_end(&self, process: Process) -> bool {
         let links = self.0.links.get().and_then(Weak::upgrade);
         links.is_some_and(|links| looks_gone(&links, process))
     }
@@ -177,7 +177,7 @@ impl Service for Groups {
         let asked = ControlRequest::of(message).filter(|_| lane == Lane::Control);
         if let Some(ControlRequest::LooksGone(process)) = asked {
             let log_end = self.of(shard).map(|group| group.log_end()).unwrap_or_default();
-            let opinion = Opinion { looks_gone: self.sees_gone(process), log_end };
+            let opinion = Opinion { looks_gone: self.sees_process_end(process), log_end };
             return async move { Ok(opinion.into()) }.boxed();
         }
         if asked == Some(ControlRequest::AreYouThere) {

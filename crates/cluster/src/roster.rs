@@ -88,7 +88,7 @@ impl Roster {
         self.state.lock().levels.get(&node).copied()
     }
 
-    fn can_level(&self, node: NodeId, can: Levels) -> Result<(), Refusal> {
+    fn check_level(&self, node: NodeId, can: Levels) -> Result<(), Refusal> {
         let level = self.level.now();
         match can.has(level) {
             true => Ok(()),
@@ -214,7 +214,7 @@ impl Admission for Roster {
         };
         // A node outside the cluster gets that reason first: an upgrade would not help it.
         admitted.and_then(|()| not_set_back(epochs.get(&node), peer))?;
-        self.can_level(node, peer.levels)?;
+        self.check_level(node, peer.levels)?;
         levels.insert(node, peer.levels);
         Ok(())
     }

@@ -253,7 +253,7 @@ impl Consensus {
             running.push(tasks::vital(Task::Repair, repairing, &options.node).abort_handle());
         }
         if !is_above_floor {
-            let rising = consensus.clone().stand_above_floor();
+            let rising = consensus.clone().campaign_above_floor();
             running.push(tasks::vital(Task::ConsensusRole, rising, &options.node).abort_handle());
         }
         let _ = consensus.state.tasks.set(running);
@@ -340,12 +340,12 @@ impl Consensus {
     pub(crate) fn led_term(&self) -> Option<u64> {
         let seen = self.server.borrow_watched();
         let term = (seen.state == ServerState::Leader).then_some(seen.vote.leader_id.term);
-        term.filter(|term| *term > *self.roles.given_up.borrow())
+        term.filter(|term| *term > *self.roles.ended_terms.borrow())
     }
 
     /// Whether this node led in the term and lost the majority for too long since.
-    pub(crate) fn gave_up(&self, term: u64) -> bool {
-        term <= *self.roles.given_up.borrow()
+    pub(crate) fn stepped_down(&self, term: u64) -> bool {
+        term <= *self.roles.ended_terms.borrow()
     }
 
     /// The newest term whose first entry is applied here: the leader epoch of reads.
@@ -392,12 +392,12 @@ impl Consensus {
     /// Resolves once this node does not lead: at once if it follows.
     pub async fn leads_no_more(&self) {
         let mut server = self.server.clone();
-        let mut given_up = self.roles.given_up.clone();
+        let mut ended_terms = self.roles.ended_terms.clone();
         while self.led_term().is_some() {
             tokio::select! {
                 biased;
                 changed = server.changed() => if changed.is_err() { return },
-                changed = given_up.changed() => if changed.is_err() { return },
+                changed = ended_terms.changed() => if changed.is_err() { return },
             }
         }
     }

@@ -110,7 +110,7 @@ impl Consensus {
     }
 
     /// Lets the node campaign once it has regained its deleted log.
-    pub(crate) async fn stand_above_floor(self) {
+    pub(crate) async fn campaign_above_floor(self) {
         let mut data = self.raft.data_metrics();
         while self.is_below_floor() {
             if data.changed().await.is_err() {

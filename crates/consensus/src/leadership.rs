@@ -63,7 +63,7 @@ impl Leadership {
             }
         }
         // The engine continues in the term until it receives a later one.
-        if self.consensus.gave_up(self.term) {
+        if self.consensus.stepped_down(self.term) {
             return Err(ProposeError::NotLeader { leader: None });
         }
         let (answer, outcome) = ProposalReply::channel();
@@ -79,13 +79,13 @@ impl Leadership {
     /// appended. The outcome of earlier ones is known once this node has a leader.
     pub async fn lost(&self) {
         let mut server = self.consensus.server.clone();
-        let mut given_up = self.consensus.roles.given_up.clone();
+        let mut ended_terms = self.consensus.roles.ended_terms.clone();
         while self.consensus.led_term() == Some(self.term) {
             tokio::select! {
                 biased;
                 changed = server.changed() => if changed.is_err() { return },
                 // Its end is the engine's, or comes after the end of all callers.
-                Ok(()) = given_up.changed() => {}
+                Ok(()) = ended_terms.changed() => {}
             }
         }
     }

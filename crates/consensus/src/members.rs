@@ -346,7 +346,7 @@ impl Consensus {
             Err(_) => return Err(behind()),
         }
         // The engine accepts no more proposals in this term from here on.
-        self.roles.give_up(term);
+        self.roles.step_down(term);
         let failed = |fatal| TransferError::Failed(self.state.refusal(Some(fatal)));
         self.raft.trigger().transfer_leader(to).await.map_err(failed)?;
         let mut server = self.server.clone();

@@ -83,8 +83,8 @@ impl Role {
 pub(crate) struct Roles {
     pub(crate) role: watch::Receiver<Role>,
     /// Terms up to this one are over for this node, whatever the engine reports.
-    pub(crate) given_up: watch::Receiver<u64>,
-    giving_up: Arc<watch::Sender<u64>>,
+    pub(crate) ended_terms: watch::Receiver<u64>,
+    ending_terms: Arc<watch::Sender<u64>>,
     told: Arc<watch::Sender<Option<ReportedLeader>>>,
 }
 
@@ -93,13 +93,13 @@ impl Roles {
         self.told.send_if_modified(|last| std::mem::replace(last, told) != told);
     }
 
-    pub(crate) fn give_up(&self, term: u64) {
-        give_up(&self.giving_up, term);
+    pub(crate) fn step_down(&self, term: u64) {
+        step_down(&self.ending_terms, term);
     }
 }
 
-fn give_up(given_up: &watch::Sender<u64>, term: u64) {
-    given_up.send_if_modified(|last| std::mem::replace(last, term.max(*last)) < term);
+fn step_down(ended_terms: &watch::Sender<u64>, term: u64) {
+    ended_terms.send_if_modified(|last| std::mem::replace(last, term.max(*last)) < term);
 }
 
 struct Watcher {
@@ -107,7 +107,7 @@ struct Watcher {
     node: u64,
     begun: watch::Receiver<FirstEntry>,
     role: watch::Sender<Role>,
-    given_up: Arc<watch::Sender<u64>>,
+    ended_terms: Arc<watch::Sender<u64>>,
     told: watch::Receiver<Option<ReportedLeader>>,
     starvation: Starvation,
     /// The last term that this node led in, and when it began.
@@ -122,27 +122,28 @@ pub(crate) fn watch(
     group: Option<&Group>,
 ) -> (impl Future<Output = ()> + use<>, Roles) {
     let starvation = group.map(|group| group.starvation.clone()).unwrap_or_default();
-    let (role, given_up) = (watch::Sender::default(), Arc::new(watch::Sender::default()));
-    let giving_up = Arc::clone(&given_up);
+    let (role, ended_terms) = (watch::Sender::default(), Arc::new(watch::Sender::default()));
+    let ending_terms = Arc::clone(&ended_terms);
     let told = Arc::new(watch::Sender::default());
     let hearing = told.subscribe();
-    let roles = Roles { role: role.subscribe(), given_up: given_up.subscribe(), giving_up, told };
+    let roles =
+        Roles { role: role.subscribe(), ended_terms: ended_terms.subscribe(), ending_terms, told };
     let (told, led) = (hearing, None);
-    let watcher = Watcher { raft, node, begun, role, given_up, told, starvation, led };
+    let watcher = Watcher { raft, node, begun, role, ended_terms, told, starvation, led };
     (watcher.run(), roles)
 }
 
 impl Watcher {
     async fn run(mut self) {
         let mut server = self.raft.server_metrics();
-        let mut given_up = self.given_up.subscribe();
+        let mut ended_terms = self.ended_terms.subscribe();
         let mut told = self.told.clone();
         loop {
             let leader = told.borrow_and_update().filter(|told| told.node != self.node);
             let seen = server.borrow_and_update().clone();
             let until = self.leads_until(&seen);
             if until.is_some_and(|until| until <= Instant::now()) {
-                self.give_up(seen.vote.leader_id.term).await;
+                self.step_down(seen.vote.leader_id.term).await;
                 continue;
             }
             self.publish(self.role_in(&seen, leader));
@@ -159,7 +160,7 @@ impl Watcher {
                     self.publish(Role::None);
                     return std::future::pending().await;
                 },
-                Ok(()) = given_up.changed() => {}
+                Ok(()) = ended_terms.changed() => {}
                 Ok(()) = told.changed() => {}
                 () = over => {}
             }
@@ -175,7 +176,7 @@ impl Watcher {
         let other = seen.current_leader.filter(|leader| *leader != self.node);
         let is_member = seen.membership_config.membership().get_node(&self.node).is_some();
         let own = match (seen.state, other) {
-            (ServerState::Leader, _) if !self.gave_up(term) => Role::Leader { term },
+            (ServerState::Leader, _) if !self.stepped_down(term) => Role::Leader { term },
             (ServerState::Follower | ServerState::Candidate, Some(leader)) => {
                 Role::Follower { leader, term }
             }
@@ -185,14 +186,14 @@ impl Watcher {
         with_reported_leader(own, is_member.then_some(term), told)
     }
 
-    fn gave_up(&self, term: u64) -> bool {
-        term <= *self.given_up.borrow()
+    fn stepped_down(&self, term: u64) -> bool {
+        term <= *self.ended_terms.borrow()
     }
 
     /// When this node's leadership ends without replies of a majority. `None`: it does not lead, or it is alone.
     fn leads_until(&mut self, seen: &ServerMetrics) -> Option<Instant> {
         let term = seen.vote.leader_id.term;
-        if seen.state != ServerState::Leader || self.gave_up(term) {
+        if seen.state != ServerState::Leader || self.stepped_down(term) {
             return None;
         }
         let since = match self.led {
@@ -217,9 +218,9 @@ impl Watcher {
         Some(since.max(heard.unwrap_or(since)) + LEASE + self.starvation.allowance())
     }
 
-    async fn give_up(&self, term: u64) {
+    async fn step_down(&self, term: u64) {
         tracing::warn!(term, "no majority answers: this node leads no more");
-        give_up(&self.given_up, term);
+        step_down(&self.ended_terms, term);
         self.publish(Role::None);
         // It fails only if the engine has ended, which is reported separately.
         let _ = depose(&self.raft, term + 1).await;

@@ -110,7 +110,7 @@ async fn sender_waits_at_a_full_window_until_replies_are_taken() {
         appends.send(append("a", 10)).await.expect("sent");
     }
     assert!(appends.ready().now_or_never().is_none(), "the window is full");
-    other.behaviour.go_on();
+    other.behaviour.resume();
     replies.next().await.expect("an answer").expect("no error");
     appends.ready().await.expect("one more has room");
     appends.send(append("a", 10)).await.expect("sent");
@@ -123,7 +123,7 @@ async fn sender_waits_at_a_full_window_until_replies_are_taken() {
     appends.send(append("b", LINK_APPENDS_BYTES_MAX * 2)).await.expect("sent");
     appends.ready().await.expect("there is a place");
     assert!(appends.send(append("b", 1)).now_or_never().is_none(), "and no room");
-    other.behaviour.go_on();
+    other.behaviour.resume();
     replies.next().await.expect("an answer").expect("no error");
     appends.send(append("b", 1)).await.expect("sent");
 }
@@ -147,7 +147,7 @@ async fn later_stream_of_a_shard_replaces_the_earlier_one() {
         new.send(append("b", 10)).await.expect("sent");
     }
     drop(old);
-    other.behaviour.go_on();
+    other.behaviour.resume();
     for _ in 0..LINK_APPENDS_MAX {
         assert_eq!(&replies.next().await.expect("an answer").expect("no error").head[..], b"b");
     }
@@ -197,7 +197,7 @@ async fn stalled_replication_lane_does_not_delay_a_vote() {
     for _ in 0..50 {
         assert_eq!(send_request(&peer, Lane::Control, "vote", 200).await.as_deref(), Ok("vote"));
     }
-    other.behaviour.go_on();
+    other.behaviour.resume();
     for (_, replies) in &mut streams {
         for _ in 0..LINK_APPENDS_MAX {
             replies.next().await.expect("an answer").expect("no error");

@@ -207,7 +207,7 @@ fn hung_appends_on_a_live_link_end_after_the_progress_timeout() {
         }
         // Another shard continues meanwhile.
         let other = base::ShardId(9);
-        behaviour.go_on();
+        behaviour.resume();
         for _ in 0..LINK_APPENDS_MAX {
             replies.next().await.expect("an answer")?;
         }
@@ -222,7 +222,7 @@ fn hung_appends_on_a_live_link_end_after_the_progress_timeout() {
         assert_eq!(peer.status(Lane::Replication).last, None);
         sleep(Duration::from_millis(100)).await;
         assert_eq!(behaviour.streams.load(Ordering::SeqCst), 0);
-        behaviour.go_on();
+        behaviour.resume();
         let (mut appends, mut replies) = peer.appends(other, in_ms(5_000)).await?;
         appends.send(Message::from_head("a")).await?;
         replies.next().await.expect("an answer")?;

@@ -16,7 +16,7 @@ pub(crate) async fn begin(
 ) -> Result<document::Moves, OperationError> {
     let id = topic_named(broker, topic)?;
     let begun = broker.move_partitions(id, partitions, ShardId(to_shard)).await;
-    begun.map_err(|error| in_words_of(topic, error))?;
+    begun.map_err(|error| move_error(topic, error))?;
     tracing::info!(topic, to_shard, "partitions are moved, as an operator asks");
     look(broker, Some(topic)).await
 }
@@ -27,7 +27,7 @@ pub(crate) async fn cancel(
     partitions: Vec<u32>,
 ) -> Result<document::Moves, OperationError> {
     let id = topic_named(broker, topic)?;
-    broker.cancel_moves(id, partitions).await.map_err(|error| in_words_of(topic, error))?;
+    broker.cancel_moves(id, partitions).await.map_err(|error| move_error(topic, error))?;
     look(broker, Some(topic)).await
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn look(
 }
 
 /// Moves in progress, in the words of `cluster status`.
-pub(crate) async fn in_words(broker: &Broker) -> Vec<String> {
+pub(crate) async fn describe(broker: &Broker) -> Vec<String> {
     let moves = match broker.moves().await {
         Ok(moves) => moves,
         Err(why) => {
@@ -112,7 +112,7 @@ fn topic_named(broker: &Broker, topic: &str) -> Result<TopicId, OperationError> 
 }
 
 /// Names the topic, which the catalog knows by number.
-fn in_words_of(topic: &str, error: ExecuteError) -> OperationError {
+fn move_error(topic: &str, error: ExecuteError) -> OperationError {
     let invalid = |words: String| OperationError::Invalid(words);
     match error {
         ExecuteError::Refused(Refusal::HasLeaseGroups { groups, .. }) => invalid(format!(

@@ -74,8 +74,8 @@ pub(crate) struct NodeGossip {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) leads: Vec<GroupGossip>,
     /// Removed replicas whose files it still has.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) given_up: Vec<u32>,
+    #[serde(rename = "given_up", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) removed_replicas: Vec<u32>,
     /// SHA-256 of its operator token, in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) operator_token: Option<String>,
@@ -105,9 +105,9 @@ impl From<GroupGossip> for ReportedGroup {
 
 impl NodeGossip {
     pub(crate) fn of(endpoints: Endpoints) -> Self {
-        let (leads, given_up) = (Vec::new(), Vec::new());
+        let (leads, removed_replicas) = (Vec::new(), Vec::new());
         let (is_unwell, is_full, operator_token) = (false, false, None);
-        Self { endpoints, is_unwell, is_full, leads, given_up, operator_token }
+        Self { endpoints, is_unwell, is_full, leads, removed_replicas, operator_token }
     }
 
     /// Sends this status from now on, replacing the former one.
@@ -126,8 +126,8 @@ impl NodeGossip {
         let spreads = broker.level().now() >= Level::REPLICAS;
         let led = if spreads { broker.led_groups() } else { Vec::new() };
         let leads = led.into_iter().map(GroupGossip::from).collect();
-        let given_up = broker.removed_replicas().into_iter().map(|shard| shard.0).collect();
-        let now = Self { is_unwell, is_full, leads, given_up, ..self.clone() };
+        let removed_replicas = broker.removed_replicas().into_iter().map(|shard| shard.0).collect();
+        let now = Self { is_unwell, is_full, leads, removed_replicas, ..self.clone() };
         if *self != now {
             *self = now;
             self.tell(cluster);
@@ -159,11 +159,17 @@ mod tests {
         assert_eq!(NodeGossip::decode(b"{}"), None);
         let in_rack = Endpoints { rack: Some("r1".into()), ..endpoints };
         let group = GroupGossip { shard: 3, term: 7, voters: vec![1, 2, 4], learners: vec![5] };
-        let (leads, given_up) = (vec![group], vec![2]);
+        let (leads, removed_replicas) = (vec![group], vec![2]);
         let operator_token = Some("00ff".to_owned());
         let (is_unwell, is_full) = (true, true);
-        let unwell =
-            NodeGossip { endpoints: in_rack, is_unwell, is_full, leads, given_up, operator_token };
+        let unwell = NodeGossip {
+            endpoints: in_rack,
+            is_unwell,
+            is_full,
+            leads,
+            removed_replicas,
+            operator_token,
+        };
         assert_eq!(NodeGossip::decode(&unwell.to_bytes()), Some(unwell));
     }
 }

@@ -26,7 +26,7 @@ const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Description of a change for the audit log; `None`: the operation changes nothing.
-fn in_words(operation: &Operation) -> Option<String> {
+fn describe(operation: &Operation) -> Option<String> {
     Some(match operation {
         Operation::Status {}
         | Operation::Scrub { begin: false }
@@ -67,7 +67,7 @@ pub struct Administration {
 impl OperationFamily for Administration {
     fn effect(&self, operation: &[u8]) -> Effect {
         match serde_json::from_slice(operation) {
-            Ok(operation) => in_words(&operation).map_or(Effect::Look, Effect::Change),
+            Ok(operation) => describe(&operation).map_or(Effect::Look, Effect::Change),
             Err(_) => Effect::Change(String::new()),
         }
     }

@@ -48,13 +48,13 @@ pub(crate) async fn run(
         make_all_steps(broker.clone(), cluster.clone()),
         node_gossip::send_changes(broker.clone(), cluster, told),
         node_gossip::receive_changes(broker.clone(), heard),
-        give_up(broker),
+        remove_replicas(broker),
     )
     .await;
 }
 
 /// Gives up the node's removed replicas, while the broker exists.
-async fn give_up(broker: WeakBroker) {
+async fn remove_replicas(broker: WeakBroker) {
     loop {
         sleep(GIVE_UP_EVERY).await;
         let Some(broker) = broker.upgrade() else { return };

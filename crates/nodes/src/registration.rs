@@ -87,7 +87,7 @@ async fn look(
             let (standing, levels) = (NodeLifecycle::Active, cluster.levels_of(id));
             // This node does not know the programs of the others; they write their own.
             let can = match id == cluster.identity().at.node {
-                true => own_can(broker),
+                true => program_levels(broker),
                 false => ProgramLevels {
                     levels: levels.unwrap_or(Levels::UNTOLD),
                     ..ProgramLevels::default()
@@ -110,7 +110,7 @@ async fn look(
         cluster.know(in_catalog.clone()).await?;
         *known = in_catalog;
     }
-    let (at, can) = (cluster.identity().at, own_can(broker));
+    let (at, can) = (cluster.identity().at, program_levels(broker));
     let own = registry.nodes.get(&at.node.0).filter(|own| own.node.directory == at.directory);
     match own {
         Some(own) if own.node.boot < at.boot || differs(&own.node, at.boot, &can, rack) => {
@@ -129,7 +129,7 @@ async fn look(
     }
 }
 
-fn own_can(broker: &Broker) -> ProgramLevels {
+fn program_levels(broker: &Broker) -> ProgramLevels {
     ProgramLevels::these(broker.level().can())
 }
 

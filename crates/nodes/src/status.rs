@@ -57,24 +57,24 @@ pub(crate) async fn status(
     let groups = newest(&said);
     let view = reconcile::view_of(cluster, &registry, &groups);
     let upgrade = upgrade::look(broker, Some(cluster), &registry);
-    let (given_up, full) = (given_up(broker, cluster), full(broker, cluster));
+    let (removed_replicas, full) = (removed_replicas(broker, cluster), full(broker, cluster));
     let cluster = broker.cluster_id().to_string();
     let mut status = report(cluster, here, &registry, &connections, &groups, &view, &full);
-    status.under_way.extend(moves::in_words(broker).await);
-    status.under_way.extend(given_up);
+    status.under_way.extend(moves::describe(broker).await);
+    status.under_way.extend(removed_replicas);
     status.under_way.extend(stored.iter().filter_map(scrubbed));
     status.at_risk.extend(stored.iter().flat_map(damaged));
     Ok(document::Status { stored, upgrade, ..status })
 }
 
 /// Nodes that still have files of removed replicas.
-fn given_up(broker: &Broker, cluster: &Node) -> Vec<String> {
+fn removed_replicas(broker: &Broker, cluster: &Node) -> Vec<String> {
     let own = broker.removed_replicas().into_iter().map(|shard| shard.0).collect();
     let mut told = BTreeMap::from([(u64::from(broker.node()), own)]);
     for (node, bytes) in &*cluster.groups().latest_gossip().borrow() {
         let is_live = cluster.connected_for(*node).is_some();
         let heard = NodeGossip::decode(bytes).filter(|_| is_live);
-        told.extend(heard.map(|heard| (node.0, heard.given_up)));
+        told.extend(heard.map(|heard| (node.0, heard.removed_replicas)));
     }
     told.into_iter().filter_map(|(node, shards)| still_has(node, &shards)).collect()
 }

@@ -61,8 +61,8 @@ impl Rights {
     /// The rights of a user at this address. `None`: the user may not even open the vhost.
     pub fn of(users: &Users, principal: &Principal, peer: IpAddr, vhost: &str) -> Option<Self> {
         let user = Arc::clone(principal.name());
-        let asker = users.audit().asker(Some(&user), peer, PROTOCOL);
-        let rights = users.rights(principal, peer).audited_as(asker);
+        let caller = users.audit().caller(Some(&user), peer, PROTOCOL);
+        let rights = users.rights(principal, peer).audited_as(caller);
         rights.opens(vhost).then(|| Self { user, rights: Arc::new(rights) })
     }
 

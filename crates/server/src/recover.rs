@@ -42,11 +42,11 @@ pub(crate) async fn run(arguments: RecoverArguments) -> Result<(), CommandError>
         false => recover(&world, &data, options, &lost).await,
     };
     let report = done.map_err(CommandError::user)?;
-    output.output.show(&report, |report| in_words(report, &data.display().to_string(), &lost))?;
+    output.output.show(&report, |report| describe(report, &data.display().to_string(), &lost))?;
     Ok(())
 }
 
-fn in_words(report: &Report, data: &str, lost: &BTreeSet<u64>) -> String {
+fn describe(report: &Report, data: &str, lost: &BTreeSet<u64>) -> String {
     let mut table = Table::new(&["SHARD", ">VOTERS", ">TERM", ">LAST ENTRY", "WRITTEN"]);
     for Shard { shard, voters, last_term, last_index, last_ms } in &report.shards {
         let name = if *shard == 0 { "catalog".to_owned() } else { shard.to_string() };

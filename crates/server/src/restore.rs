@@ -70,7 +70,7 @@ pub(crate) async fn run(arguments: RestoreArguments) -> Result<(), CommandError>
     });
     let outcome = Outcome { backup, restored };
     output.output.show(&outcome, |Outcome { backup, restored }| {
-        let mut text = backup.in_words();
+        let mut text = backup.describe();
         match restored {
             None => text.push_str(&format!(
                 "every file is as it was written. Nothing was changed; to restore it, type\n  postroad restore --data {shown} --from {}\n",

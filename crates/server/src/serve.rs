@@ -153,7 +153,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     instruct(&users, &settings);
     let tokens = settings.tokens.clone().map(|it| Tokens::new(it, Arc::clone(&world.clock)));
     if let Some(tokens) = &tokens {
-        users.believe_tokens(tokens.clone());
+        users.trust_tokens(tokens.clone());
     }
     let audit = match settings.security.audit {
         AuditMode::Off => Audit::default(),
@@ -277,7 +277,7 @@ fn instruct(users: &Users, settings: &Settings) {
     }
     users.name_super_users(settings.security.super_users.clone());
     if let Some(mapping) = settings.tls.as_ref().and_then(|tls| tls.principal.clone()) {
-        users.believe_certificates(mapping);
+        users.trust_certificates(mapping);
     }
 }
 

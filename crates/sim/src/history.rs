@@ -65,7 +65,7 @@ impl History {
 
     /// Its producer continues without a reply. A node may append the record much later: behind records sent after
     /// it.
-    pub fn give_up(&mut self, sent: SentRecord) {
+    pub fn abandon(&mut self, sent: SentRecord) {
         self.given_up.insert(sent);
     }
 
@@ -191,7 +191,7 @@ mod tests {
     fn abandoned_record_may_appear_late_but_only_once() {
         let mut history = history();
         history.send(sent(1, 3), 0);
-        history.give_up(sent(1, 2));
+        history.abandon(sent(1, 2));
         let (a, b, c) = (Some(sent(1, 0)), Some(sent(1, 1)), Some(sent(1, 2)));
         let d = Some(sent(1, 3));
         assert_eq!(history.check(0, &[(0, a), (1, b), (2, c), (3, d)]), Ok(()));

@@ -200,7 +200,7 @@ impl Audit {
 
     /// Client whose requests are audited; `None` where the audit is off. `principal`: `None` where the client did not
     /// log in.
-    pub fn asker(
+    pub fn caller(
         &self,
         principal: Option<&str>,
         address: IpAddr,

@@ -28,7 +28,7 @@ async fn open(strict: bool) -> (Broker, Users) {
 
 fn rights(users: &Users, name: &str) -> Rights {
     let principal = Principal::new(name, users);
-    users.rights(&principal, HERE).audited_as(users.audit().asker(Some(name), HERE, "kafka"))
+    users.rights(&principal, HERE).audited_as(users.audit().caller(Some(name), HERE, "kafka"))
 }
 
 /// All events of the topic, without their times.
@@ -110,9 +110,9 @@ async fn changes_and_denials_are_audited_and_use_is_not() {
 async fn records_read_by_a_person_are_audited_once_per_request() {
     let (broker, users) = open(false).await;
     let principal = Principal::new("root", &users);
-    let asker = users.audit().asker(Some("root"), HERE, "console").expect("it is on");
-    let asker = asker.by("GET /v1/topics/t/records".to_owned(), Some("7".to_owned()));
-    let root = users.rights(&principal, HERE).audited_as(Some(asker.looking(true)));
+    let caller = users.audit().caller(Some("root"), HERE, "console").expect("it is on");
+    let caller = caller.by("GET /v1/topics/t/records".to_owned(), Some("7".to_owned()));
+    let root = users.rights(&principal, HERE).audited_as(Some(caller.looking(true)));
     for _ in 0..2 {
         assert!(root.may(Operation::Browse, AccessTarget::Topic("t")));
     }

@@ -11,18 +11,18 @@ use crate::operation::Operation;
 
 impl Rights {
     /// Audits further decisions as those of this client.
-    pub fn audited_as(mut self, asker: Option<AuditedClient>) -> Self {
-        self.asker = asker.map(Arc::new);
+    pub fn audited_as(mut self, caller: Option<AuditedClient>) -> Self {
+        self.caller = caller.map(Arc::new);
         self
     }
 
     /// Whether the decisions are audited.
     pub fn is_audited(&self) -> bool {
-        self.asker.is_some()
+        self.caller.is_some()
     }
 
     fn looks(&self) -> bool {
-        self.asker.as_ref().is_some_and(|asker| asker.looks())
+        self.caller.as_ref().is_some_and(|caller| caller.looks())
     }
 
     fn note<'a>(
@@ -33,9 +33,9 @@ impl Rights {
         asked: impl FnOnce() -> RequestedAction,
     ) -> bool {
         let is_allowed = decision.is_allowed();
-        match &self.asker {
+        match &self.caller {
             None => is_allowed,
-            Some(asker) => asker.decided(kind, is_allowed, said, asked, || decision.to_string()),
+            Some(caller) => caller.decided(kind, is_allowed, said, asked, || decision.to_string()),
         }
     }
 
@@ -52,7 +52,7 @@ impl Rights {
         target: AccessTarget<'_>,
     ) -> bool {
         let kind = operation_kind(operation, self.looks());
-        if self.everything && (self.asker.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
+        if self.everything && (self.caller.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
             return true;
         }
         let decision = self.decide_on(operation, target);
@@ -81,7 +81,7 @@ impl Rights {
         name: &str,
     ) -> bool {
         let kind = action_kind(action, self.looks());
-        if self.everything && (self.asker.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
+        if self.everything && (self.caller.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
             return true;
         }
         let decision = self.decide(action, resource, name);

@@ -25,7 +25,7 @@ fn rights(rules: Vec<Rule>, grant: Option<[&str; 3]>) -> Rights {
         rules,
         grants,
         tags: Tags::NONE,
-        asker: None,
+        caller: None,
     }
 }
 

@@ -72,7 +72,7 @@ enum UnnamedError {
 
 impl Users {
     /// Enables log-in by client certificates; called once, before clients connect.
-    pub fn believe_certificates(&self, mapping: CertificateMapping) {
+    pub fn trust_certificates(&self, mapping: CertificateMapping) {
         let believed = self.0.certificates.set(mapping);
         debug_assert!(believed.is_ok(), "they were believed before");
     }

@@ -51,10 +51,10 @@ struct CachedBuckets {
 }
 
 impl CachedBuckets {
-    fn find(quotas: &Quotas, asker: QuotaClient<'_>) -> Self {
+    fn find(quotas: &Quotas, caller: QuotaClient<'_>) -> Self {
         // Read the stamp first: a concurrent change then triggers another lookup.
         let stamp = quotas.stamp();
-        let QuotaClient { user, client } = asker;
+        let QuotaClient { user, client } = caller;
         let of = |quota| match quota {
             Quota::ConnectionCreationRate => None,
             // The operator is exempt.
@@ -76,31 +76,31 @@ impl Meter {
         self.quotas.is_empty()
     }
 
-    fn bucket(&self, quota: Quota, asker: QuotaClient<'_>) -> Option<Arc<Bucket>> {
+    fn bucket(&self, quota: Quota, caller: QuotaClient<'_>) -> Option<Arc<Bucket>> {
         if self.is_idle() {
             return None;
         }
         let mut held = self.held.lock();
         let is_current = |held: &CachedBuckets| {
             held.stamp == self.quotas.stamp()
-                && *held.user == *asker.user
-                && *held.client == *asker.client
+                && *held.user == *caller.user
+                && *held.client == *caller.client
         };
         if !held.as_ref().is_some_and(is_current) {
-            *held = Some(CachedBuckets::find(&self.quotas, asker));
+            *held = Some(CachedBuckets::find(&self.quotas, caller));
         }
         held.as_ref().and_then(|held| held.buckets[quota.place()].clone())
     }
 
     /// Charges an amount; returns how long the session must wait.
-    pub fn charge(&self, quota: Quota, asker: QuotaClient<'_>, amount: u64) -> Duration {
-        let Some(bucket) = self.bucket(quota, asker) else { return Duration::ZERO };
+    pub fn charge(&self, quota: Quota, caller: QuotaClient<'_>, amount: u64) -> Duration {
+        let Some(bucket) = self.bucket(quota, caller) else { return Duration::ZERO };
         bucket.charge(amount, self.quotas.now_nanos())
     }
 
     /// Time until the debt of a quota is paid.
-    pub fn debt(&self, quota: Quota, asker: QuotaClient<'_>) -> Duration {
-        let bucket = self.bucket(quota, asker);
+    pub fn debt(&self, quota: Quota, caller: QuotaClient<'_>) -> Duration {
+        let bucket = self.bucket(quota, caller);
         bucket.map_or(Duration::ZERO, |bucket| bucket.debt(self.quotas.now_nanos()))
     }
 
@@ -112,8 +112,8 @@ impl Meter {
     }
 
     /// As [`Meter::charge`], and makes the session wait ([`Meter::waited`]).
-    pub fn take(&self, quota: Quota, asker: QuotaClient<'_>, amount: u64) -> Duration {
-        let wait = self.charge(quota, asker, amount);
+    pub fn take(&self, quota: Quota, caller: QuotaClient<'_>, amount: u64) -> Duration {
+        let wait = self.charge(quota, caller, amount);
         self.wait_for(quota, wait);
         wait
     }
@@ -174,8 +174,8 @@ impl Meter {
             return;
         }
         let now = self.quotas.now_nanos();
-        let asker = QuotaClient { user: &before.user, client: &before.client };
-        let found = CachedBuckets::find(&self.quotas, asker);
+        let caller = QuotaClient { user: &before.user, client: &before.client };
+        let found = CachedBuckets::find(&self.quotas, caller);
         let debts = found.buckets.iter().flatten().map(|bucket| bucket.debt(now));
         let owed = debts.max().unwrap_or_default();
         let nanos = u64::try_from(owed.as_nanos()).unwrap_or(u64::MAX);

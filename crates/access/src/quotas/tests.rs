@@ -192,14 +192,14 @@ async fn session_in_debt_waits_until_paid_or_until_the_quota_is_removed() {
     let (_broker, quotas) = open_on(&SimulatedDisk::default()).await;
     let ada = || entity(Some(Some("ada")), None);
     altered(&quotas, &[set(ada(), Quota::ProducerByteRate, 10.0)]).await;
-    let (meter, asker) = (Meter::new(&quotas, Protocol::Kafka), QuotaClient::new(Some("ada"), ""));
+    let (meter, caller) = (Meter::new(&quotas, Protocol::Kafka), QuotaClient::new(Some("ada"), ""));
     meter.waited().await;
-    let (begun, wait) = (Instant::now(), meter.take(Quota::ProducerByteRate, asker, 110));
+    let (begun, wait) = (Instant::now(), meter.take(Quota::ProducerByteRate, caller, 110));
     assert!(wait > Duration::from_secs(9), "{wait:?}");
     meter.waited().await;
     assert!(begun.elapsed() >= wait && !meter.waits());
     // Years of debt, until the quota is removed.
-    meter.take(Quota::ProducerByteRate, asker, 1 << 40);
+    meter.take(Quota::ProducerByteRate, caller, 1 << 40);
     let waited = async {
         meter.waited().await;
         begun.elapsed()

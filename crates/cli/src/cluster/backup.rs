@@ -68,7 +68,7 @@ pub(crate) async fn run(arguments: BackupArguments) -> Result<(), CommandError> 
     options.output().show(&report, |report| {
         let dir = dir.display();
         let next = format!("look through it, and restore it to an empty directory, with\n  postroad restore --data NEW --from {dir}\n");
-        format!("{}{next}", report.in_words())
+        format!("{}{next}", report.describe())
     })?;
     Ok(())
 }
@@ -134,7 +134,7 @@ impl BackupReport {
         }
     }
 
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let mut table = Table::new(&["SHARD", ">LAST ENTRY", "WRITTEN", ">BYTES"]);
         for ShardReport { shard, last_index, last_ms, bytes: size } in &self.shards {
             let name = if *shard == 0 { "catalog".to_owned() } else { shard.to_string() };

@@ -86,11 +86,11 @@ pub(crate) async fn run(arguments: NodeArguments) -> Result<(), CommandError> {
 
 async fn scrub(client: &Client, output: OutputFormat, begin: bool) -> Result<(), CommandError> {
     let stored: ScrubStatus = operate(client, &Operation::Scrub { begin }).await?;
-    output.show(&stored, |stored| in_words(stored, begin))?;
+    output.show(&stored, |stored| describe(stored, begin))?;
     Ok(())
 }
 
-fn in_words(stored: &ScrubStatus, begin: bool) -> String {
+fn describe(stored: &ScrubStatus, begin: bool) -> String {
     let node = stored.node;
     let mut text = match (stored.looked_at_bytes.zip(stored.of_bytes), stored.ended_ms) {
         (Some((at, of)), _) => {
@@ -139,7 +139,7 @@ mod tests {
 node 2 looked through what it has stored until 1970-01-01T00:00:00.000Z
 damaged: shard-1/00000003.seg is damaged at 700: a batch
 ";
-        assert_eq!(in_words(&stored, false), expected);
+        assert_eq!(describe(&stored, false), expected);
         let under_way = ScrubStatus {
             looked_at_bytes: Some(1 << 20),
             of_bytes: Some(3 << 20),
@@ -147,6 +147,6 @@ damaged: shard-1/00000003.seg is damaged at 700: a batch
             ..stored
         };
         let expected = "node 2 looks through what it has stored: 1.0 MiB of 3.0 MiB\n";
-        assert_eq!(in_words(&under_way, true), expected);
+        assert_eq!(describe(&under_way, true), expected);
     }
 }

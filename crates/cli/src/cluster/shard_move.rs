@@ -107,11 +107,11 @@ async fn wait(
         let looked: Placements = operate(client, &Operation::Placements {}).await?;
         placed = looked;
     }
-    output.show(&placed, in_words)?;
+    output.show(&placed, describe)?;
     Ok(())
 }
 
-fn in_words(placed: &Placements) -> String {
+fn describe(placed: &Placements) -> String {
     let named = |nodes: &[u64]| {
         let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
         if nodes.is_empty() { "-".to_owned() } else { nodes.join(" ") }
@@ -168,6 +168,6 @@ NODE  SHARDS  TO BE
    3       2      -
    4       0      1
 ";
-        assert_eq!(in_words(&Placements { shards, nodes }), expected);
+        assert_eq!(describe(&Placements { shards, nodes }), expected);
     }
 }

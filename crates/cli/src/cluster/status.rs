@@ -140,11 +140,11 @@ fn level_in_words(upgrade: &Upgrade) -> String {
 
 async fn status(client: &Client, output: OutputFormat) -> Result<(), CommandError> {
     let status: Status = operate(client, &Operation::Status {}).await?;
-    output.show(&status, in_words)?;
+    output.show(&status, describe)?;
     Ok(())
 }
 
-fn in_words(status: &Status) -> String {
+fn describe(status: &Status) -> String {
     let mut text = nodes(&status.nodes);
     text.push('\n');
     text.push_str(&shards(&status.shards));
@@ -289,7 +289,7 @@ at risk: node 3 is not connected
 The cluster is at feature level 1.
 It cannot.
 ";
-        assert_eq!(in_words(&status), expected);
+        assert_eq!(describe(&status), expected);
         let mut in_racks = status.nodes.clone();
         in_racks[0].rack = Some("east".into());
         let expected = "\

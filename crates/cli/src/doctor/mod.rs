@@ -116,14 +116,14 @@ pub(crate) async fn run(
     }
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Bad).count();
     let report = Report { checks, bundle: arguments.out };
-    arguments.client.output().show(&report, in_words)?;
+    arguments.client.output().show(&report, describe)?;
     match failed {
         0 => Ok(()),
         failed => Err(CommandError::user(format!("{failed} of these need attention"))),
     }
 }
 
-fn in_words(report: &Report) -> String {
+fn describe(report: &Report) -> String {
     let mut table = Table::new(&["CHECK", "IS", "FINDING"]);
     for check in &report.checks {
         table.row([check.name.to_owned(), check.verdict.word().to_owned(), check.finding.clone()]);

@@ -114,12 +114,12 @@ impl Move {
         };
         let partitions = wanted.iter().map(at).collect();
         let moved = MoveOutput { topic: self.topic.clone(), partitions, moving };
-        output.show(&moved, in_words)?;
+        output.show(&moved, describe)?;
         Ok(())
     }
 }
 
-fn in_words(moved: &MoveOutput) -> String {
+fn describe(moved: &MoveOutput) -> String {
     let mut text = String::new();
     for it in &moved.partitions {
         let moves = moved.moving.iter().find(|moving| moving.partition == it.partition);

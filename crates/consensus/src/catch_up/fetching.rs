@@ -313,9 +313,9 @@ impl Consensus {
         }
         let replace = replace?;
         if import.is_resumed() && !(replace.renewed)().is_empty() {
-            let give_up = move || import.discard();
-            let given_up = self.workers.blocking(Task::ConsensusDisk, give_up).await;
-            given_up.map_err(|_| FetchError::Stopped)??;
+            let discard = move || import.discard();
+            let discarded = self.workers.blocking(Task::ConsensusDisk, discard).await;
+            discarded.map_err(|_| FetchError::Stopped)??;
             return Err(FetchError::Renewed);
         }
         let ready = ReadySnapshot { import, received, replace };

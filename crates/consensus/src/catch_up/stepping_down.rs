@@ -45,7 +45,7 @@ impl Consensus {
             term,
             "entries that are not applied are damaged here: this node leads no more"
         );
-        self.roles.give_up(term);
+        self.roles.step_down(term);
         // It fails only if the engine has ended, which is reported separately.
         let _ = depose(&self.raft, term + 1).await;
     }

@@ -165,7 +165,7 @@ impl Cluster {
     }
 
     /// The node loses power, and restarts with its log deleted and an empty one.
-    pub(crate) async fn give_up(&mut self, node: u64) {
+    pub(crate) async fn step_down(&mut self, node: u64) {
         self.kill(node);
         let floor = self.floor_of(node).await;
         self.floors.insert(node, floor);

@@ -36,7 +36,7 @@ fn member_without_its_log_does_not_elect_a_candidate_without_acknowledged_entrie
     for seed in 0..5 {
         simulate(|| async {
             let (mut cluster, _) = without_second(seed).await;
-            cluster.give_up(2).await;
+            cluster.step_down(2).await;
             // The two of them would be a majority of the voters that node 3 knows.
             cluster.network.heal();
             for node in [1, 4] {
@@ -67,7 +67,7 @@ fn returning_member_votes_and_leads_once_it_regained_its_log() {
     for seed in 0..10 {
         simulate(|| async {
             let (mut cluster, leader) = without_second(seed).await;
-            cluster.give_up(2).await;
+            cluster.step_down(2).await;
             cluster.network.heal();
             let change = cluster.consensus(leader).change_members(voters([1, 2, 3, 4])).await;
             change.expect("it catches up");
@@ -107,7 +107,7 @@ fn readded_member_that_deletes_its_log_receives_all_of_it() {
             propose(&leadership, "it has all").await.unwrap();
             cluster.all_have(&"it has all".into()).await;
             // It had received its removal before, and was not restarted until now.
-            cluster.give_up(2).await;
+            cluster.step_down(2).await;
             let (_, leadership) = cluster.leader().await;
             propose(&leadership, "after").await.unwrap();
             cluster.all_have(&"after".into()).await;

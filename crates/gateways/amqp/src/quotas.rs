@@ -41,8 +41,8 @@ pub(crate) struct SessionCharge {
 impl SessionCharge {
     /// Charges the creation or deletion of a queue.
     pub(crate) fn changed_a_queue(&self) {
-        let asker = QuotaClient::new(Some(&*self.user), &self.client);
-        self.meter.take(Quota::ControllerMutationRate, asker, 1);
+        let caller = QuotaClient::new(Some(&*self.user), &self.client);
+        self.meter.take(Quota::ControllerMutationRate, caller, 1);
     }
 }
 
@@ -100,8 +100,8 @@ impl Session {
         if self.charges.is_idle() {
             return;
         }
-        let asker = QuotaClient::new(Some(self.user()), &self.charges.client);
-        if !self.charges.sends.take(quota, asker, bytes as u64).is_zero() {
+        let caller = QuotaClient::new(Some(self.user()), &self.charges.client);
+        if !self.charges.sends.take(quota, caller, bytes as u64).is_zero() {
             self.notify_blocked();
         }
     }
@@ -109,8 +109,8 @@ impl Session {
     /// Charges bytes that were delivered.
     pub(crate) fn charge_delivered(&mut self, bytes: usize) {
         if !self.charges.is_idle() {
-            let asker = QuotaClient::new(Some(self.user()), &self.charges.client);
-            self.charges.takes.take(Quota::ConsumerByteRate, asker, bytes as u64);
+            let caller = QuotaClient::new(Some(self.user()), &self.charges.client);
+            self.charges.takes.take(Quota::ConsumerByteRate, caller, bytes as u64);
         }
     }
 

@@ -62,15 +62,15 @@ impl RequestClient {
         let protocol = if from_console { CONSOLE } else { PROTOCOL };
         let path = request.uri().path();
         let id = request.extensions().get::<RequestId>().map(|id| id.0.clone());
-        let asker = audit.asker(self.name(), ip, protocol);
-        let asker = asker.map(|asker| {
-            let asked = asker.by(format!("{} {path}", request.method()), id);
+        let caller = audit.caller(self.name(), ip, protocol);
+        let caller = caller.map(|caller| {
+            let asked = caller.by(format!("{} {path}", request.method()), id);
             // Reads by programs are not audited, those by people are.
             asked.looking(from_console || api::is_management_path(path))
         });
         // The rights are not shared yet.
         if let Some(rights) = Arc::get_mut(&mut self.rights) {
-            *rights = rights.clone().audited_as(asker);
+            *rights = rights.clone().audited_as(caller);
         }
     }
 
@@ -172,10 +172,10 @@ pub(crate) async fn check(
     let Some(peer) = request.extensions().get::<Peer>().cloned() else {
         return Problem::new(Kind::Failed, "the request is of no connection").into_response();
     };
-    match asker(&front, node, &peer, request.headers()).await {
-        Ok(mut asker) => {
-            asker.enable_audit(node, &request);
-            request.extensions_mut().insert(asker);
+    match caller(&front, node, &peer, request.headers()).await {
+        Ok(mut caller) => {
+            caller.enable_audit(node, &request);
+            request.extensions_mut().insert(caller);
             next.run(request).await
         }
         Err(problem) => problem.into_response(),
@@ -192,7 +192,7 @@ fn accepts_credentials(node: &Node, peer: &Peer) -> bool {
 }
 
 /// Identifies the client: by its credentials, else its browser session, else the certificate of its connection.
-pub(crate) async fn asker(
+pub(crate) async fn caller(
     front: &FrontEnd,
     node: &Node,
     peer: &Peer,

@@ -20,8 +20,12 @@ pub(crate) struct RequestCharges {
 
 impl RequestCharges {
     /// Begins a request that produces, consumes or changes something; it fails while the client is in debt.
-    pub(crate) fn begin(node: &Node, asker: &RequestClient, quota: Quota) -> Result<Self, Problem> {
-        Self::of(&node.quotas, asker.name(), quota)
+    pub(crate) fn begin(
+        node: &Node,
+        caller: &RequestClient,
+        quota: Quota,
+    ) -> Result<Self, Problem> {
+        Self::of(&node.quotas, caller.name(), quota)
     }
 
     fn of(quotas: &Quotas, user: Option<&str>, quota: Quota) -> Result<Self, Problem> {

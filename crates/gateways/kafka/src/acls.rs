@@ -104,7 +104,7 @@ pub(crate) async fn create(
     let message: CreateAclsRequest = request.decode()?;
     let read = |creation: &AclCreation| {
         let rule = rule(creation);
-        users(gateway, &request, &in_words(&rule))?;
+        users(gateway, &request, &describe_read(&rule))?;
         rule
     };
     let mut created: Vec<Result<Rule, Fault>> = message.creations.iter().map(read).collect();
@@ -124,7 +124,7 @@ pub(crate) async fn create(
 }
 
 /// Text of a rule or filter for the audit log; empty for an invalid one.
-fn in_words(read: &Result<impl ToString, Fault>) -> String {
+fn describe_read(read: &Result<impl ToString, Fault>) -> String {
     read.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
@@ -159,7 +159,7 @@ pub(crate) async fn delete(
             [wanted.principal_filter.as_ref(), wanted.host_filter.as_ref()],
             [wanted.operation, wanted.permission_type],
         );
-        users(gateway, &request, &in_words(&filter))?;
+        users(gateway, &request, &describe_read(&filter))?;
         filter
     };
     let filters: Vec<Result<RuleFilter, Fault>> = message.filters.iter().map(read).collect();

@@ -199,8 +199,8 @@ impl CachedRights {
             _ => Rights::everything(),
         };
         let name = principal.map(|principal| &**principal.name());
-        let asker = users.and_then(|users| users.audit().asker(name, ip, PROTOCOL));
-        let rights = rights.audited_as(asker);
+        let caller = users.and_then(|users| users.audit().caller(name, ip, PROTOCOL));
+        let rights = rights.audited_as(caller);
         Arc::clone(held.insert(Arc::new(rights)))
     }
 }
@@ -389,8 +389,8 @@ mod tests {
 
     #[test]
     fn caller_with_all_rights_has_every_operation_bit() {
-        let asker = Caller::unrestricted(ApiKey::Metadata);
-        assert_eq!(asker.topic_bits("t"), 0b1101_1111_1000);
-        assert_eq!(asker.group_bits("g"), 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11);
+        let caller = Caller::unrestricted(ApiKey::Metadata);
+        assert_eq!(caller.topic_bits("t"), 0b1101_1111_1000);
+        assert_eq!(caller.group_bits("g"), 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11);
     }
 }

@@ -92,7 +92,7 @@ pub(crate) async fn describe(
                 Err(fault) => result.with_error_message(fault.message_bytes()),
             }
         };
-        let describe = || result(describe_resource(gateway, &request.asker, &resource, detail));
+        let describe = || result(describe_resource(gateway, &request.caller, &resource, detail));
         results.push(describe, |fault| result(Err(fault))).await?;
     }
     Ok(results.finish().with_permit(permit))
@@ -106,11 +106,11 @@ struct Detail {
 
 fn describe_resource(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     wanted: &DescribeConfigsResource,
     detail: Detail,
 ) -> Result<Vec<DescribeConfigsResourceResult>, Fault> {
-    let resource = Resource::find(gateway, asker, wanted.resource_type, &wanted.resource_name)?;
+    let resource = Resource::find(gateway, caller, wanted.resource_type, &wanted.resource_name)?;
     let is_wanted = |name: &str| match &wanted.configuration_keys {
         Some(keys) => keys.iter().any(|key| **key == *name),
         None => true,
@@ -315,7 +315,7 @@ pub(crate) async fn list_resources(
         resource_types::CLIENT_METRICS,
         resource_types::GROUP,
     ];
-    if let Err(fault) = request.asker.cluster() {
+    if let Err(fault) = request.caller.cluster() {
         let refused = ListConfigResourcesResponse::default().with_error_code(fault.code());
         return Response::encode(&request.head, &refused);
     }

@@ -62,14 +62,14 @@ impl Resource {
     /// Finds the resource, if the caller may perform the request's action on it.
     pub(crate) fn find(
         gateway: &Gateway,
-        asker: &Caller,
+        caller: &Caller,
         kind: i8,
         name: &str,
     ) -> Result<Self, Fault> {
         match kind {
-            resource_types::TOPIC => asker.topic(name)?,
-            resource_types::GROUP => asker.group(name).map_err(Fault::plain)?,
-            _ => asker.cluster()?,
+            resource_types::TOPIC => caller.topic(name)?,
+            resource_types::GROUP => caller.group(name).map_err(Fault::plain)?,
+            _ => caller.cluster()?,
         }
         let invalid = |message: String| Err(Fault::new(ResponseError::InvalidRequest, message));
         match kind {
@@ -78,7 +78,7 @@ impl Resource {
                     Fault::new(ResponseError::InvalidTopicException, error.to_string())
                 })?;
                 let topic = gateway.broker.catalog().topic_id(name);
-                topic.map(Self::Topic).ok_or_else(|| asker.missing(Fault::unknown_partition()))
+                topic.map(Self::Topic).ok_or_else(|| caller.missing(Fault::unknown_partition()))
             }
             // The empty name stands for all brokers. A value set for one broker is set for all, so both are
             // the same.
@@ -103,10 +103,10 @@ impl Resource {
     }
 
     /// Checks that the caller may reach the queues that the group consumes: its configuration applies to them.
-    fn check_tenants(&self, gateway: &Gateway, asker: &Caller) -> Result<(), Fault> {
+    fn check_tenants(&self, gateway: &Gateway, caller: &Caller) -> Result<(), Fault> {
         match self {
             Self::Group(group)
-                if !tenants::may_be_configured(&gateway.broker, asker.rights(), group) =>
+                if !tenants::may_be_configured(&gateway.broker, caller.rights(), group) =>
             {
                 Err(Fault::plain(ResponseError::GroupAuthorizationFailed))
             }
@@ -282,8 +282,8 @@ pub(crate) async fn alter(
                 .configs
                 .into_iter()
                 .map(|config| (config.name.to_string(), config.value.map(|v| v.to_string())));
-            let (asker, name) = (&request.asker, &resource.resource_name);
-            replace(gateway, asker, kind, name, values, message.validate_only).await
+            let (caller, name) = (&request.caller, &resource.resource_name);
+            replace(gateway, caller, kind, name, values, message.validate_only).await
         } else {
             Err(named_twice())
         };
@@ -306,18 +306,18 @@ fn named_twice() -> Fault {
 /// Replaces all of the resource's own values.
 async fn replace(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     kind: i8,
     name: &str,
     values: impl Iterator<Item = (String, Option<String>)>,
     validate_only: bool,
 ) -> Result<(), Fault> {
-    let resource = Resource::find(gateway, asker, kind, name)?;
+    let resource = Resource::find(gateway, caller, kind, name)?;
     // A null value means the default: no value of its own.
     let config = values.filter_map(|(name, value)| Some((name, value?))).collect();
-    resource.check_tenants(gateway, asker)?;
+    resource.check_tenants(gateway, caller)?;
     let put = resource.put(gateway, config, validate_only).await;
-    put.map_err(|fault| asker.rejected(fault))
+    put.map_err(|fault| caller.rejected(fault))
 }
 
 pub(crate) async fn alter_incrementally(
@@ -331,8 +331,8 @@ pub(crate) async fn alter_incrementally(
     for resource in message.resources {
         let (kind, name) = (resource.resource_type, resource.resource_name);
         let altered = if seen.insert((kind, name.clone())) {
-            let (asker, configs) = (&request.asker, &resource.configs);
-            change(gateway, asker, kind, &name, configs, message.validate_only).await
+            let (caller, configs) = (&request.caller, &resource.configs);
+            change(gateway, caller, kind, &name, configs, message.validate_only).await
         } else {
             Err(named_twice())
         };
@@ -351,13 +351,13 @@ pub(crate) async fn alter_incrementally(
 
 async fn change(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     kind: i8,
     name: &str,
     changes: &[AlterableConfig],
     validate_only: bool,
 ) -> Result<(), Fault> {
-    let resource = Resource::find(gateway, asker, kind, name)?;
+    let resource = Resource::find(gateway, caller, kind, name)?;
     let mut config = resource.overrides(gateway);
     let mut changed = HashSet::default();
     for change in changes {
@@ -369,9 +369,9 @@ async fn change(
         }
         apply(gateway, &resource, &mut config, change)?;
     }
-    resource.check_tenants(gateway, asker)?;
+    resource.check_tenants(gateway, caller)?;
     let put = resource.put(gateway, config, validate_only).await;
-    put.map_err(|fault| asker.rejected(fault))
+    put.map_err(|fault| caller.rejected(fault))
 }
 
 fn apply(

@@ -100,8 +100,8 @@ pub(crate) async fn start(
         let (min, max) = (*range.start(), *range.end());
         return Err(RequestError::UnsupportedVersion { api, version: preamble.version, min, max });
     }
-    let asker = Caller::of(gateway, session, api).ok_or(RequestError::UnknownApi(api as i16))?;
-    let request = Request::parse(api, &preamble, frame, Arc::clone(session), asker)?;
+    let caller = Caller::of(gateway, session, api).ok_or(RequestError::UnknownApi(api as i16))?;
+    let request = Request::parse(api, &preamble, frame, Arc::clone(session), caller)?;
     match api {
         ApiKey::Produce => crate::produce::start(gateway, session, request).await,
         ApiKey::ApiVersions => {
@@ -132,7 +132,7 @@ async fn handle(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     if !currency::pass(&gateway, request.head.api).await {
-        request.asker.note_old_copy();
+        request.caller.note_old_copy();
     }
     match request.head.api {
         ApiKey::Fetch => fetch::handle(&gateway, &session, request).await,

@@ -32,15 +32,15 @@ pub(crate) async fn elect_leaders(
 ) -> Result<Response, RequestError> {
     let message: ElectLeadersRequest = request.decode()?;
     let is_unclean = message.election_type == UNCLEAN;
-    let refused = request.asker.cluster().err();
+    let refused = request.caller.cluster().err();
     let elected = match (&refused, message.topic_partitions) {
         (Some(fault), named) => {
             let find = |_: &TopicName, _| Err(fault.clone());
             elect(gateway, is_unclean, each(named.unwrap_or_default(), find)).await
         }
         (None, Some(named)) => {
-            let asker = &request.asker;
-            let find = |topic: &TopicName, index| find_partition(gateway, asker, topic, index);
+            let caller = &request.caller;
+            let find = |topic: &TopicName, index| find_partition(gateway, caller, topic, index);
             elect(gateway, is_unclean, each(named, find)).await
         }
         (None, None) => {

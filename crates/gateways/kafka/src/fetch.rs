@@ -167,7 +167,7 @@ impl FetchCaller<'_> {
             gateway,
             session.is_encrypted(),
             near,
-            &request.asker,
+            &request.caller,
             limits.bytes_max,
             is_full,
         );
@@ -303,7 +303,7 @@ async fn answer(
                 Some(partition) if state.wanted.contains_key(&partition) => {
                     collector.take(state, partition).unwrap_or_default()
                 }
-                _ => missing_partition(state, collector.asker(), &topic, index),
+                _ => missing_partition(state, collector.caller(), &topic, index),
             };
             topics.push(&topic, FetchedPartition { index, ..partition });
         }
@@ -315,7 +315,7 @@ async fn answer(
         }
         let missing: Vec<_> = state.missing.keys().cloned().collect();
         for (topic, index) in missing {
-            let partition = missing_partition(state, collector.asker(), &topic, index);
+            let partition = missing_partition(state, collector.caller(), &topic, index);
             topics.push(&topic, partition);
         }
     }
@@ -334,7 +334,7 @@ fn bytes_of(topics: &[FetchedTopic]) -> usize {
 
 fn missing_partition(
     state: &mut FetchState,
-    asker: &Caller,
+    caller: &Caller,
     topic: &TopicRef,
     index: i32,
 ) -> FetchedPartition {
@@ -342,7 +342,7 @@ fn missing_partition(
         missing.told = true;
     }
     let code = match topic {
-        TopicRef::Name(name) if !asker.may_topic(name) => topic_refused().code(),
+        TopicRef::Name(name) if !caller.may_topic(name) => topic_refused().code(),
         topic => topic.unknown().code(),
     };
     FetchedPartition::failed(index, code)
@@ -435,9 +435,9 @@ mod tests {
         assert_eq!(watch.partitions(), PARTITIONS as usize);
         assert!(pauses >= STEPS - 1, "watching: {pauses}");
 
-        let asker = Caller::unrestricted(kafka_protocol::messages::ApiKey::Fetch);
+        let caller = Caller::unrestricted(kafka_protocol::messages::ApiKey::Fetch);
         let mut collector =
-            Collector::new(&gateway, false, ClientRack::Nowhere, &asker, 1 << 20, true);
+            Collector::new(&gateway, false, ClientRack::Nowhere, &caller, 1 << 20, true);
         let ((), pauses) = counting_pauses(collector.look(&mut state, pace)).await;
         assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
 

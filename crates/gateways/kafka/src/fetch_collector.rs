@@ -40,7 +40,7 @@ pub(crate) struct Collector<'a> {
     /// Copies that end before the requested offset.
     beyond: HashSet<PartitionId>,
     referrals: Referrals,
-    asker: &'a Caller,
+    caller: &'a Caller,
     /// Cached rights, by topic.
     may_read: HashMap<TopicId, bool>,
     room: Option<OwnedSemaphorePermit>,
@@ -76,13 +76,13 @@ impl<'a> Collector<'a> {
         gateway: &'a Gateway,
         encrypted: bool,
         near: ClientRack,
-        asker: &'a Caller,
+        caller: &'a Caller,
         bytes_max: usize,
         is_full: bool,
     ) -> Self {
         Self {
             gateway,
-            asker,
+            caller,
             may_read: HashMap::default(),
             bytes_max,
             is_full,
@@ -139,19 +139,19 @@ impl<'a> Collector<'a> {
         }
     }
 
-    pub(crate) fn asker(&self) -> &'a Caller {
-        self.asker
+    pub(crate) fn caller(&self) -> &'a Caller {
+        self.caller
     }
 
     /// Whether the caller may read the topic. True for a deleted topic: its absence is reported later.
     fn may_read(&mut self, topic: TopicId) -> bool {
-        if self.asker.is_unrestricted() {
+        if self.caller.is_unrestricted() {
             return true;
         }
-        let (gateway, asker) = (self.gateway, self.asker);
+        let (gateway, caller) = (self.gateway, self.caller);
         *self.may_read.entry(topic).or_insert_with(|| {
             let catalog = gateway.broker.catalog();
-            catalog.topic(topic).is_none_or(|topic| asker.may_topic(topic.name()))
+            catalog.topic(topic).is_none_or(|topic| caller.may_topic(topic.name()))
         })
     }
 

@@ -25,7 +25,7 @@ pub(crate) async fn describe(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DescribeLogDirsRequest = request.decode()?;
-    if let Err(fault) = request.asker.cluster() {
+    if let Err(fault) = request.caller.cluster() {
         // Before version 3 the response has no code of its own: it is empty.
         let refused = DescribeLogDirsResponse::default().with_error_code(fault.code());
         return Response::encode(&request.head, &refused);

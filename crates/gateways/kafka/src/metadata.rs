@@ -93,7 +93,7 @@ pub(crate) async fn metadata(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: MetadataRequest = request.decode()?;
-    let Request { head, session, asker, .. } = request;
+    let Request { head, session, caller, .. } = request;
     // In version 0 an empty list means all topics; later null does.
     let wanted = message.topics.filter(|topics| head.version > 0 || !topics.is_empty());
     let named = wanted.iter().flatten().map(|topic| match &topic.name {
@@ -103,7 +103,7 @@ pub(crate) async fn metadata(
     ensure_known(gateway, named).await;
     let tells_operations = message.include_topic_authorized_operations;
     let cluster_operations = match message.include_cluster_authorized_operations {
-        true => asker.cluster_bits(),
+        true => caller.cluster_bits(),
         false => OPERATIONS_OMITTED,
     };
     // The copies of all topics are small compared with the response.
@@ -112,18 +112,18 @@ pub(crate) async fn metadata(
             let catalog = gateway.broker.catalog();
             (catalog.topic_count(), catalog.partition_count())
         }
-        Some(wanted) => (wanted.len(), find_partitions(gateway, &asker, wanted)),
+        Some(wanted) => (wanted.len(), find_partitions(gateway, &caller, wanted)),
     };
     let permit = gateway.answer_room(MetadataWriter::estimate(topics, partitions)).await;
     let rows: Vec<Row> = match wanted {
         None => {
             let all = all_topics(gateway).await.into_iter();
-            all.filter(|topic| asker.may_topic(&topic.name)).map(Row::Found).collect()
+            all.filter(|topic| caller.may_topic(&topic.name)).map(Row::Found).collect()
         }
         Some(wanted) => {
             let create = message.allow_auto_topic_creation && gateway.options.auto_create_topics;
             let mutations = create.then(|| Mutations::accepted(&session, &head));
-            rows(gateway, &asker, wanted, mutations).await
+            rows(gateway, &caller, wanted, mutations).await
         }
     };
     let known = KnownLeaders::once_led(gateway, session.is_encrypted()).await;
@@ -144,7 +144,7 @@ pub(crate) async fn metadata(
     for row in rows {
         let leaders = row.leaders(gateway, &known);
         let operations = match &row {
-            Row::Found(topic) if tells_operations => asker.topic_bits(&topic.name),
+            Row::Found(topic) if tells_operations => caller.topic_bits(&topic.name),
             _ => OPERATIONS_OMITTED,
         };
         let (topic, partitions) = row.describe(head.version, operations);
@@ -156,8 +156,8 @@ pub(crate) async fn metadata(
 }
 
 /// Total partitions of the topics that exist.
-fn find_partitions(gateway: &Gateway, asker: &Caller, wanted: &[MetadataRequestTopic]) -> u64 {
-    let counts = find(gateway, asker, wanted).into_iter().flatten();
+fn find_partitions(gateway: &Gateway, caller: &Caller, wanted: &[MetadataRequestTopic]) -> u64 {
+    let counts = find(gateway, caller, wanted).into_iter().flatten();
     counts.map(|topic| u64::from(topic.partitions)).sum()
 }
 
@@ -173,13 +173,13 @@ enum Row {
 
 async fn rows(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     wanted: Vec<MetadataRequestTopic>,
     creating: Option<Mutations<'_>>,
 ) -> Vec<Row> {
-    let mut found = find(gateway, asker, &wanted);
+    let mut found = find(gateway, caller, &wanted);
     if let Some(mutations) = creating {
-        create_missing(gateway, asker, &mutations, &wanted, &mut found).await;
+        create_missing(gateway, caller, &mutations, &wanted, &mut found).await;
     }
     let rows = wanted.into_iter().zip(found).map(|(wanted, found)| match found {
         Ok(topic) => Row::Found(topic),
@@ -227,20 +227,20 @@ impl Row {
 
 fn find(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     wanted: &[MetadataRequestTopic],
 ) -> Vec<Result<Summary, Fault>> {
     let catalog = gateway.broker.catalog();
     let find = |topic: &MetadataRequestTopic| match &topic.name {
         // Java clients that look for an id leave the name empty, not null.
         Some(name) if topic.topic_id.is_nil() => {
-            asker.topic(name)?;
+            caller.topic(name)?;
             catalog.topic_named(name).map(Summary::of).ok_or_else(|| unknown_name(name))
         }
         _ => catalog
             .topic_with_uuid(&topic.topic_id)
             // A topic that the caller may not describe is reported as unknown.
-            .filter(|topic| asker.may_topic(topic.name()))
+            .filter(|topic| caller.may_topic(topic.name()))
             .map(Summary::of)
             .ok_or_else(Fault::unknown_topic_id),
     };
@@ -258,7 +258,7 @@ fn unknown_name(name: &str) -> Fault {
 /// Creates topics that were requested by name and do not exist.
 async fn create_missing(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     mutations: &Mutations<'_>,
     wanted: &[MetadataRequestTopic],
     found: &mut [Result<Summary, Fault>],
@@ -269,7 +269,7 @@ async fn create_missing(
         if let (Some(name), Err(fault)) = (&wanted.name, &found[place])
             && fault.error == ResponseError::UnknownTopicOrPartition
         {
-            if let Err(fault) = asker.creates_topic(name) {
+            if let Err(fault) = caller.creates_topic(name) {
                 found[place] = Err(fault);
                 continue;
             }
@@ -294,7 +294,7 @@ async fn create_missing(
             return;
         }
     };
-    let again = find(gateway, asker, wanted);
+    let again = find(gateway, caller, wanted);
     for (place, outcome) in places.into_iter().zip(outcomes) {
         found[place] = match (&again[place], outcome) {
             // Created now, or by another request meanwhile.
@@ -313,9 +313,9 @@ pub(crate) fn describe_cluster(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DescribeClusterRequest = request.decode()?;
-    let Request { head, session, asker, .. } = request;
+    let Request { head, session, caller, .. } = request;
     let cluster_operations = match message.include_cluster_authorized_operations {
-        true => asker.cluster_bits(),
+        true => caller.cluster_bits(),
         false => OPERATIONS_OMITTED,
     };
     let known = KnownLeaders::now(gateway, session.is_encrypted());
@@ -354,14 +354,14 @@ pub(crate) fn describe_topic_partitions(
 ) -> Result<Response, RequestError> {
     let message: DescribeTopicPartitionsRequest = request.decode()?;
     let limit = message.response_partition_limit.clamp(1, DESCRIBED_PARTITIONS_MAX) as u32;
-    let asker = &request.asker;
+    let caller = &request.caller;
     let mut wanted: Vec<(String, Option<Summary>)> = if message.topics.is_empty() {
         let named = |topic: Topic<'_>| (topic.name().to_string(), Some(Summary::of(topic)));
         // A topic has at least one partition, so a page has no more topics than partitions.
         let first = message.cursor.as_ref().map_or("", |cursor| &cursor.topic_name);
         let catalog = gateway.broker.catalog();
         let topics = catalog.topics_from(Bound::Included(first));
-        let topics = topics.filter(|topic| asker.may_topic(topic.name()));
+        let topics = topics.filter(|topic| caller.may_topic(topic.name()));
         topics.take(limit as usize + 1).map(named).collect()
     } else {
         let catalog = gateway.broker.catalog();
@@ -376,7 +376,7 @@ pub(crate) fn describe_topic_partitions(
         Some(cursor) => (cursor.topic_name.to_string(), cursor.partition_index.max(0) as u32),
         None => (String::new(), 0),
     };
-    let mut page = Page::new(gateway, asker, request.session.is_encrypted(), limit);
+    let mut page = Page::new(gateway, caller, request.session.is_encrypted(), limit);
     for (name, topic) in wanted.iter().filter(|(name, _)| *name >= first) {
         // The cursor's partition applies to the cursor's topic only.
         let start = if *name == first { std::mem::take(&mut from) } else { 0 };
@@ -392,7 +392,7 @@ pub(crate) fn describe_topic_partitions(
 
 struct Page<'a> {
     gateway: &'a Gateway,
-    asker: &'a Caller,
+    caller: &'a Caller,
     known: KnownLeaders,
     states: Vec<PartitionState>,
     /// Partitions that still fit.
@@ -402,18 +402,18 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    fn new(gateway: &'a Gateway, asker: &'a Caller, encrypted: bool, limit: u32) -> Self {
+    fn new(gateway: &'a Gateway, caller: &'a Caller, encrypted: bool, limit: u32) -> Self {
         let known = KnownLeaders::now(gateway, encrypted);
         let states = known.states();
-        Self { gateway, asker, known, states, left: limit, topics: Vec::new(), next: None }
+        Self { gateway, caller, known, states, left: limit, topics: Vec::new(), next: None }
     }
 
     /// Adds a topic. Returns false once the page is full.
     fn push(&mut self, name: &str, topic: Option<&Summary>, start: u32) -> bool {
         let described = DescribeTopicPartitionsResponseTopic::default()
             .with_name(Some(message_name(name)))
-            .with_topic_authorized_operations(self.asker.topic_bits(name));
-        let refused = self.asker.topic(name).err();
+            .with_topic_authorized_operations(self.caller.topic_bits(name));
+        let refused = self.caller.topic(name).err();
         let Some(topic) = topic.filter(|_| refused.is_none()) else {
             let code = refused.unwrap_or_else(Fault::unknown_partition).code();
             self.topics.push(

@@ -55,7 +55,7 @@ pub(crate) async fn list_offsets(
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
             pace.step(wanted.len() as u32).await;
-            let listed = list(gateway, &request.asker, version, &topic.name, wanted).await;
+            let listed = list(gateway, &request.caller, version, &topic.name, wanted).await;
             partitions.extend(wanted.iter().zip(listed).map(|(wanted, listed)| {
                 let response = ListOffsetsPartitionResponse::default()
                     .with_partition_index(wanted.partition_index)
@@ -132,14 +132,14 @@ impl RequestedPosition {
 /// Lists the offsets of some partitions of a topic, one result each.
 async fn list(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     version: i16,
     topic: &str,
     wanted: &[ListOffsetsPartition],
 ) -> Vec<Result<Option<ListedOffset>, Fault>> {
     let indexes = wanted.iter().map(|it| it.partition_index);
     // The client may not know yet that another node leads.
-    let found = find_current_partitions(gateway, asker, topic, indexes).await;
+    let found = find_current_partitions(gateway, caller, topic, indexes).await;
     let sought = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
         check_leader_epoch(gateway, id, wanted.current_leader_epoch)?;
@@ -194,7 +194,7 @@ pub(crate) async fn offset_for_leader_epoch(
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
             pace.step(wanted.len() as u32).await;
-            partitions.extend(epoch_ends(gateway, &request.asker, &topic.topic, wanted).await);
+            partitions.extend(epoch_ends(gateway, &request.caller, &topic.topic, wanted).await);
         }
         topics.push(
             OffsetForLeaderTopicResult::default()
@@ -207,11 +207,11 @@ pub(crate) async fn offset_for_leader_epoch(
 
 async fn epoch_ends(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     topic: &str,
     wanted: &[OffsetForLeaderPartition],
 ) -> Vec<EpochEndOffset> {
-    let found = find_led_partitions(gateway, asker, topic, wanted.iter().map(|it| it.partition));
+    let found = find_led_partitions(gateway, caller, topic, wanted.iter().map(|it| it.partition));
     let asked = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
         check_leader_epoch(gateway, id, wanted.current_leader_epoch)?;
@@ -249,7 +249,7 @@ pub(crate) async fn delete_records(
     for topic in &message.topics {
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
             pace.step(wanted.len() as u32).await;
-            starts.extend(new_starts(gateway, &request.asker, &topic.name, wanted).await);
+            starts.extend(new_starts(gateway, &request.caller, &topic.name, wanted).await);
         }
     }
     let moved = advance(gateway, starts.iter().flatten().copied().collect()).await;
@@ -272,11 +272,11 @@ pub(crate) async fn delete_records(
 /// The new log start offsets of a topic's partitions.
 async fn new_starts(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     topic: &str,
     wanted: &[DeleteRecordsPartition],
 ) -> Vec<Result<(PartitionId, Offset), Fault>> {
-    let mut found = deletable(gateway, asker, topic, wanted);
+    let mut found = deletable(gateway, caller, topic, wanted);
     refuse_led_elsewhere(gateway, &mut found, |(id, _)| *id);
     let ids: Vec<PartitionId> = found.iter().flatten().map(|(id, _)| *id).collect();
     let bounds = gateway.broker.shards().bounds(&ids).await;
@@ -291,11 +291,11 @@ async fn new_starts(
 /// The partitions whose records may be deleted, each with the requested offset.
 fn deletable(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     topic: &str,
     wanted: &[DeleteRecordsPartition],
 ) -> Vec<Result<(PartitionId, i64), Fault>> {
-    let refused = asker.topic(topic).err();
+    let refused = caller.topic(topic).err();
     let catalog = gateway.broker.catalog();
     let topic = catalog.topic_named(topic);
     let check = |wanted: &DeleteRecordsPartition| {
@@ -303,7 +303,7 @@ fn deletable(
             return Err(fault.clone());
         }
         let found = topic.and_then(|topic| Some((topic, topic.partition(wanted.partition_index)?)));
-        let (topic, id) = found.ok_or_else(|| asker.missing(Fault::unknown_partition()))?;
+        let (topic, id) = found.ok_or_else(|| caller.missing(Fault::unknown_partition()))?;
         if !topic.config().cleanup_policy.delete {
             // A compacted topic keeps the last value of each key.
             return Err(Fault::plain(ResponseError::PolicyViolation));

@@ -14,41 +14,41 @@ pub(crate) const PARTITIONS_AT_ONCE: usize = 512;
 /// Returns the partition with this topic and index, for a caller whose right on the cluster was checked.
 pub(crate) fn find_partition(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     topic: &str,
     index: i32,
 ) -> Result<PartitionId, Fault> {
     let catalog = gateway.broker.catalog();
     let found = catalog.topic_named(topic).and_then(|topic| topic.partition(index));
-    found.ok_or_else(|| asker.missing(Fault::unknown_partition()))
+    found.ok_or_else(|| caller.missing(Fault::unknown_partition()))
 }
 
 /// Looks up a topic's partitions by index; each result is at the index's position. Without a right to the
 /// request's action on the topic, all are refused.
 pub(crate) fn find_partitions(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     topic: &str,
     indexes: impl Iterator<Item = i32>,
 ) -> Vec<Result<PartitionId, Fault>> {
-    if let Err(fault) = asker.topic(topic) {
+    if let Err(fault) = caller.topic(topic) {
         return indexes.map(|_| Err(fault.clone())).collect();
     }
     let catalog = gateway.broker.catalog();
     let topic = catalog.topic_named(topic);
     let find = |index| topic.and_then(|topic| topic.partition(index));
-    let missing = || asker.missing(Fault::unknown_partition());
+    let missing = || caller.missing(Fault::unknown_partition());
     indexes.map(|index| find(index).ok_or_else(missing)).collect()
 }
 
 /// Like [`find_partitions`], but refuses partitions that another node leads.
 pub(crate) fn find_led_partitions(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     topic: &str,
     indexes: impl Iterator<Item = i32>,
 ) -> Vec<Result<PartitionId, Fault>> {
-    let mut found = find_partitions(gateway, asker, topic, indexes);
+    let mut found = find_partitions(gateway, caller, topic, indexes);
     refuse_led_elsewhere(gateway, &mut found, |id| *id);
     found
 }
@@ -57,11 +57,11 @@ pub(crate) fn find_led_partitions(
 /// [`BARRIER_WITHIN`](base::limits::BARRIER_WITHIN), partitions that it does not lead are refused.
 pub(crate) async fn find_current_partitions(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     topic: &str,
     indexes: impl Iterator<Item = i32>,
 ) -> Vec<Result<PartitionId, Fault>> {
-    let mut found = find_partitions(gateway, asker, topic, indexes);
+    let mut found = find_partitions(gateway, caller, topic, indexes);
     let ids: Vec<PartitionId> = found.iter().flatten().copied().collect();
     if gateway.broker.copies_are_current(&ids).await.is_err() {
         refuse_led_elsewhere(gateway, &mut found, |id| *id);

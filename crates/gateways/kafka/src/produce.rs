@@ -85,7 +85,7 @@ pub(crate) async fn start(
     session: &Session,
     request: Request,
 ) -> Result<AcceptedRequest, RequestError> {
-    let Request { head, body, permit, asker, .. } = request;
+    let Request { head, body, permit, caller, .. } = request;
     let (api, version) = (head.api, head.version);
     let throttle_ms = quotas::charge_produced(session, &head, body.len());
     let produce = ProduceRequest::parse(version, body)
@@ -94,12 +94,12 @@ pub(crate) async fn start(
     let timeout = Duration::from_millis(u64::try_from(produce.timeout_ms).unwrap_or(0));
     let timeout = timeout.max(PRODUCE_TIMEOUT_MIN);
     let due = Instant::now() + timeout;
-    let mut topics = resolve(gateway, &asker, &produce.topics);
+    let mut topics = resolve(gateway, &caller, &produce.topics);
     if topics.iter().any(|(_, topic)| topic.is_err()) {
         // On the heap: it is rare, and would enlarge every idle session.
         Box::pin(ensure_known(gateway, produce.topics.iter().map(|topic| topic.topic.named())))
             .await;
-        topics = resolve(gateway, &asker, &produce.topics);
+        topics = resolve(gateway, &caller, &produce.topics);
     }
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
     let replicas = produce_replicas::replica_count(gateway, configs);
@@ -223,12 +223,12 @@ struct ResolvedTopic {
 /// Looks up all of a request's topics under one lock, each with the number of its partitions.
 fn resolve(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     topics: &[ProduceTopic],
 ) -> Vec<(usize, Result<ResolvedTopic, Fault>)> {
     let catalog = gateway.broker.catalog();
     let find = |topic: &ProduceTopic| {
-        let found = topic.topic.find_for(asker, &catalog);
+        let found = topic.topic.find_for(caller, &catalog);
         let resolved = found.map(|found| ResolvedTopic {
             id: found.id(),
             partitions: found.partition_count(),

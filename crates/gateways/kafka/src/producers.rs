@@ -35,8 +35,8 @@ pub(crate) async fn init_producer_id(
             );
             Err(no_transactions_for(session))
         }
-        None => match request.asker.cluster() {
-            Err(fault) if !request.asker.may_write_to_some_topic() => Err(fault),
+        None => match request.caller.cluster() {
+            Err(fault) if !request.caller.may_write_to_some_topic() => Err(fault),
             _ => allocate(gateway).await,
         },
     };
@@ -65,7 +65,7 @@ pub(crate) async fn describe_producers(
         for indexes in topic.partition_indexes.chunks(PARTITIONS_AT_ONCE) {
             pace.step(indexes.len() as u32).await;
             partitions
-                .extend(describe_partitions(gateway, &request.asker, &topic.name, indexes).await);
+                .extend(describe_partitions(gateway, &request.caller, &topic.name, indexes).await);
         }
         topics.push(TopicResponse::default().with_name(topic.name).with_partitions(partitions));
     }
@@ -74,11 +74,11 @@ pub(crate) async fn describe_producers(
 
 async fn describe_partitions(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     topic: &str,
     indexes: &[i32],
 ) -> Vec<PartitionResponse> {
-    let found = find_led_partitions(gateway, asker, topic, indexes.iter().copied());
+    let found = find_led_partitions(gateway, caller, topic, indexes.iter().copied());
     let ids: Vec<PartitionId> = found.iter().flatten().copied().collect();
     let producers = gateway.broker.shards().producers(&ids).await;
     let partitions = indexes.iter().zip(with_answers(found, producers)).map(|(index, found)| {

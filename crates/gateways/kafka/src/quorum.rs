@@ -35,7 +35,7 @@ pub(crate) async fn describe(
 ) -> Result<Response, RequestError> {
     let message: DescribeQuorumRequest = request.decode()?;
     let version = request.head.version;
-    if let Err(fault) = request.asker.cluster() {
+    if let Err(fault) = request.caller.cluster() {
         let refused = DescribeQuorumResponse::default().with_error_code(fault.code());
         return Response::encode(&request.head, &refused.with_error_message(None));
     }
@@ -133,7 +133,7 @@ pub(crate) fn update_features(
     let check = |update: &FeatureUpdateKey| check(level, update);
     let message: UpdateFeaturesRequest = request.decode()?;
     let version = request.head.version;
-    let refused = request.asker.cluster().err();
+    let refused = request.caller.cluster().err();
     let refused =
         refused.or_else(|| message.feature_updates.iter().find_map(|update| check(update).err()));
     let mut response = UpdateFeaturesResponse::default().with_error_message(None);

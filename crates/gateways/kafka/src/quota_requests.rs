@@ -30,7 +30,7 @@ fn text(text: &str) -> StrBytes {
 
 pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: DescribeClientQuotasRequest = request.decode()?;
-    let filter = request.asker.cluster().and_then(|()| filter(&message));
+    let filter = request.caller.cluster().and_then(|()| filter(&message));
     let response = DescribeClientQuotasResponse::default();
     let response = match filter {
         Ok(filter) => {
@@ -110,7 +110,7 @@ pub(crate) async fn alter(
     let read = |entry: &EntryData| {
         let read = alteration(entry);
         let entity = read.as_ref().map(|read| format!("quotas of {}", read.entity));
-        request.asker.cluster_about(&entity.unwrap_or_default())?;
+        request.caller.cluster_about(&entity.unwrap_or_default())?;
         read
     };
     let read: Vec<Result<Alteration, Fault>> = message.entries.iter().map(read).collect();

@@ -15,7 +15,7 @@ use crate::errors::Fault;
 use crate::gateway::Session;
 use crate::request::{Request, RequestHead};
 
-fn asker<'a>(session: &'a Session, head: &'a RequestHead) -> QuotaClient<'a> {
+fn caller<'a>(session: &'a Session, head: &'a RequestHead) -> QuotaClient<'a> {
     let user = session.login.principal().map(|principal| &**principal.name());
     QuotaClient::new(user, head.client_id.as_deref().unwrap_or_default())
 }
@@ -30,7 +30,7 @@ pub(crate) fn charge_produced(session: &Session, head: &RequestHead, bytes: usiz
     if session.meter.is_idle() {
         return 0;
     }
-    millis(session.meter.take(Quota::ProducerByteRate, asker(session, head), bytes as u64))
+    millis(session.meter.take(Quota::ProducerByteRate, caller(session, head), bytes as u64))
 }
 
 /// Charges fetched bytes. Returns the throttle time.
@@ -42,7 +42,7 @@ pub(crate) fn charge_fetched(
     if session.meter.is_idle() {
         return 0;
     }
-    millis(session.meter.take(Quota::ConsumerByteRate, asker(session, head), bytes() as u64))
+    millis(session.meter.take(Quota::ConsumerByteRate, caller(session, head), bytes() as u64))
 }
 
 /// Throttle time of the client before it may fetch again.
@@ -50,7 +50,7 @@ pub(crate) fn throttle_owed(session: &Session, head: &RequestHead) -> i32 {
     if session.meter.is_idle() {
         return 0;
     }
-    let wait = session.meter.debt(Quota::ConsumerByteRate, asker(session, head));
+    let wait = session.meter.debt(Quota::ConsumerByteRate, caller(session, head));
     session.meter.wait_for(Quota::ConsumerByteRate, wait);
     millis(wait)
 }
@@ -85,8 +85,8 @@ impl<'a> Mutations<'a> {
     pub(crate) fn note(&self, partitions: u32) {
         let meter = &self.session.meter;
         if !meter.is_idle() {
-            let (quota, asker) = (Quota::ControllerMutationRate, asker(self.session, self.head));
-            self.waits(meter.take(quota, asker, partitions.into()));
+            let (quota, caller) = (Quota::ControllerMutationRate, caller(self.session, self.head));
+            self.waits(meter.take(quota, caller, partitions.into()));
         }
     }
 
@@ -96,8 +96,8 @@ impl<'a> Mutations<'a> {
         if meter.is_idle() {
             return Ok(());
         }
-        let (quota, asker) = (Quota::ControllerMutationRate, asker(self.session, self.head));
-        let owed = meter.debt(quota, asker);
+        let (quota, caller) = (Quota::ControllerMutationRate, caller(self.session, self.head));
+        let owed = meter.debt(quota, caller);
         if self.is_strict && !owed.is_zero() {
             meter.wait_for(quota, owed);
             self.waits(owed);

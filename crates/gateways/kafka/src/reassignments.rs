@@ -21,7 +21,7 @@ use crate::response::Response;
 
 pub(crate) fn alter(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: AlterPartitionReassignmentsRequest = request.decode()?;
-    if let Err(fault) = request.asker.cluster() {
+    if let Err(fault) = request.caller.cluster() {
         let refused = AlterPartitionReassignmentsResponse::default()
             .with_error_code(fault.code())
             .with_error_message(fault.message_bytes());
@@ -32,7 +32,7 @@ pub(crate) fn alter(gateway: &Gateway, mut request: Request) -> Result<Response,
             let index = partition.partition_index;
             let altered = alter_one(
                 gateway,
-                &request.asker,
+                &request.caller,
                 &topic.name,
                 index,
                 partition.replicas.as_deref(),
@@ -59,12 +59,12 @@ pub(crate) fn alter(gateway: &Gateway, mut request: Request) -> Result<Response,
 /// A target of `None` cancels a reassignment; there is none in progress.
 fn alter_one(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     topic: &str,
     index: i32,
     target: Option<&[BrokerId]>,
 ) -> Result<(), Fault> {
-    let partition = find_partition(gateway, asker, topic, index)?;
+    let partition = find_partition(gateway, caller, topic, index)?;
     let target = target.ok_or_else(|| Fault::plain(ResponseError::NoReassignmentInProgress))?;
     let leaders = gateway.broker.leaders(partition.topic);
     let replicas = leaders.replicas(partition.index);
@@ -89,7 +89,7 @@ fn elsewhere(replicas: &[u32]) -> String {
 pub(crate) fn list(mut request: Request) -> Result<Response, RequestError> {
     request.decode::<ListPartitionReassignmentsRequest>()?;
     let response = ListPartitionReassignmentsResponse::default();
-    let response = match request.asker.cluster() {
+    let response = match request.caller.cluster() {
         Ok(()) => response,
         Err(fault) => {
             response.with_error_code(fault.code()).with_error_message(fault.message_bytes())

@@ -33,7 +33,7 @@ pub(crate) struct Request {
     /// The requesting session.
     pub(crate) session: Arc<Session>,
     /// The caller's rights, and those that the request needs.
-    pub(crate) asker: Caller,
+    pub(crate) caller: Caller,
 }
 
 /// Errors to which the protocol has no response: the connection is closed, as in Kafka.
@@ -89,7 +89,7 @@ impl Request {
         preamble: &Preamble,
         frame: Frame,
         session: Arc<Session>,
-        asker: Caller,
+        caller: Caller,
     ) -> Result<Self, RequestError> {
         let Frame { mut bytes, permit, .. } = frame;
         let (client_id, header_len) =
@@ -101,7 +101,7 @@ impl Request {
             client_id,
         };
         let body = bytes.split_off(header_len);
-        Ok(Self { head, body, permit, session, asker })
+        Ok(Self { head, body, permit, session, caller })
     }
 
     pub(crate) fn rest_of_header(

@@ -46,7 +46,7 @@ pub(crate) fn check(gateway: &Gateway, request: &Request, subject: &str) -> Resu
     if request.session.login.principal().is_none() {
         operations::access::check(gateway, &request.session, None)?;
     }
-    request.asker.cluster_about(subject)
+    request.caller.cluster_about(subject)
 }
 
 /// Returns the user store, if the caller may change this user.

@@ -29,14 +29,14 @@ impl TopicRef {
     /// reveal whether it exists.
     pub(crate) fn find_for<'a>(
         &self,
-        asker: &Caller,
+        caller: &Caller,
         catalog: &'a CatalogView<'_>,
     ) -> Result<Topic<'a>, Fault> {
         if let Self::Name(name) = self {
-            asker.topic(name)?;
+            caller.topic(name)?;
         }
-        let found = self.find(catalog).ok_or_else(|| asker.missing(self.unknown()))?;
-        asker.topic(found.name())?;
+        let found = self.find(catalog).ok_or_else(|| caller.missing(self.unknown()))?;
+        caller.topic(found.name())?;
         Ok(found)
     }
 

@@ -40,7 +40,7 @@ pub(crate) async fn create(
 ) -> Result<Response, RequestError> {
     let message: CreateTopicsRequest = request.decode()?;
     let mut wanted: Vec<Result<NewTopic, Fault>> =
-        message.topics.iter().map(|topic| new_topic(gateway, &request.asker, topic)).collect();
+        message.topics.iter().map(|topic| new_topic(gateway, &request.caller, topic)).collect();
     refuse_duplicates(&message.topics, &mut wanted);
     let mutations = Mutations::new(&request, CREATE_STRICT_SINCE);
     if !message.validate_only {
@@ -82,8 +82,12 @@ pub(crate) async fn create(
 }
 
 /// Converts a requested topic to the broker's type.
-fn new_topic(gateway: &Gateway, asker: &Caller, topic: &CreatableTopic) -> Result<NewTopic, Fault> {
-    asker.creates_topic(&topic.name)?;
+fn new_topic(
+    gateway: &Gateway,
+    caller: &Caller,
+    topic: &CreatableTopic,
+) -> Result<NewTopic, Fault> {
+    caller.creates_topic(&topic.name)?;
     validate_topic_name(&topic.name)
         .map_err(|error| Fault::new(ResponseError::InvalidTopicException, error.to_string()))?;
     let partitions = if topic.assignments.is_empty() {
@@ -231,7 +235,7 @@ pub(crate) async fn delete(
     // Concurrently, so that they share a sync.
     let deleting = message.topics.into_iter().chain(by_name);
     let mutations = Mutations::new(&request, DELETE_STRICT_SINCE);
-    let deleting = deleting.map(|topic| delete_one(gateway, &request.asker, &mutations, topic));
+    let deleting = deleting.map(|topic| delete_one(gateway, &request.caller, &mutations, topic));
     let results = join_all(deleting).await;
     let response = DeleteTopicsResponse::default()
         .with_throttle_time_ms(mutations.throttle_ms())
@@ -241,16 +245,16 @@ pub(crate) async fn delete(
 
 async fn delete_one(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     mutations: &Mutations<'_>,
     topic: DeleteTopicState,
 ) -> DeletableTopicResult {
     let result = DeletableTopicResult::default();
-    let found = find_deleted(gateway, asker, mutations, &topic);
+    let found = find_deleted(gateway, caller, mutations, &topic);
     let deleted = match found {
         Ok((id, name, uuid)) => match gateway.broker.delete_topic(id).await {
             Ok(()) => Ok((name, uuid)),
-            Err(error) => Err(asker.rejected(error)),
+            Err(error) => Err(caller.rejected(error)),
         },
         Err(fault) => Err(fault),
     };
@@ -267,15 +271,15 @@ async fn delete_one(
 /// Finds the topic to delete, with its name and UUID.
 fn find_deleted(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     mutations: &Mutations<'_>,
     topic: &DeleteTopicState,
 ) -> Result<(TopicId, Arc<str>, Uuid), Fault> {
     let catalog = gateway.broker.catalog();
     let found = match &topic.name {
         Some(name) if topic.topic_id.is_nil() => {
-            asker.topic(name)?;
-            catalog.topic_named(name).ok_or_else(|| asker.missing(Fault::unknown_partition()))?
+            caller.topic(name)?;
+            catalog.topic_named(name).ok_or_else(|| caller.missing(Fault::unknown_partition()))?
         }
         Some(_) => {
             return Err(Fault::new(
@@ -285,10 +289,10 @@ fn find_deleted(
         }
         None => {
             let found = catalog.topic_with_uuid(&topic.topic_id);
-            found.ok_or_else(|| asker.missing(Fault::unknown_topic_id()))?
+            found.ok_or_else(|| caller.missing(Fault::unknown_topic_id()))?
         }
     };
-    asker.topic(found.name())?;
+    caller.topic(found.name())?;
     mutations.take(found.partition_count())?;
     Ok((found.id(), Arc::clone(found.name()), found.uuid()))
 }
@@ -302,7 +306,7 @@ pub(crate) async fn create_partitions(
     let mutations = Mutations::new(&request, GROW_STRICT_SINCE);
     let growing = growing.map(|topic| {
         let charged = (!message.validate_only).then_some(&mutations);
-        grow(gateway, &request.asker, topic, charged)
+        grow(gateway, &request.caller, topic, charged)
     });
     let grown = join_all(growing).await;
     let results = message.topics.into_iter().zip(grown).map(|(topic, grown)| {
@@ -322,15 +326,15 @@ pub(crate) async fn create_partitions(
 
 async fn grow(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     wanted: &CreatePartitionsTopic,
     charged: Option<&Mutations<'_>>,
 ) -> Result<(), Fault> {
-    asker.topic(&wanted.name)?;
+    caller.topic(&wanted.name)?;
     let (topic, present) = {
         let catalog = gateway.broker.catalog();
         let found = catalog.topic_named(&wanted.name);
-        let found = found.ok_or_else(|| asker.missing(Fault::unknown_partition()))?;
+        let found = found.ok_or_else(|| caller.missing(Fault::unknown_partition()))?;
         (found.id(), found.partition_count())
     };
     let total = u32::try_from(wanted.count).ok().filter(|total| *total > present);
@@ -357,9 +361,9 @@ async fn grow(
     }
     let Some(mutations) = charged else {
         let checked = gateway.broker.catalog().check_create_partitions(topic, total);
-        return checked.map_err(|refusal| asker.rejected(refusal));
+        return checked.map_err(|refusal| caller.rejected(refusal));
     };
     mutations.take(total - present)?;
     let grown = gateway.broker.create_partitions(topic, total).await;
-    grown.map_err(|error| asker.rejected(error))
+    grown.map_err(|error| caller.rejected(error))
 }

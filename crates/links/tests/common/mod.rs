@@ -73,7 +73,7 @@ impl Behaviour {
         self.hangs.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         self.hangs.store(false, Ordering::SeqCst);
         self.goes_on.notify_waiters();
     }

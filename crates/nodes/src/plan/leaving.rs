@@ -58,7 +58,7 @@ pub(crate) fn may_leave(view: &View, node: u64, with: Option<u64>) -> Result<(),
         return Err(RemovalObstacle::TooFew { node, left: stay.len() });
     }
     if view.spreads {
-        return others_may(view, node, with);
+        return check_remaining_nodes(view, node, with);
     }
     for group in &view.groups {
         // By then all wanted members may have joined the group.
@@ -72,7 +72,7 @@ pub(crate) fn may_leave(view: &View, node: u64, with: Option<u64>) -> Result<(),
 }
 
 /// Checks that each group with the node as voter can add a member, and then works without the node.
-fn others_may(view: &View, node: u64, with: Option<u64>) -> Result<(), RemovalObstacle> {
+fn check_remaining_nodes(view: &View, node: u64, with: Option<u64>) -> Result<(), RemovalObstacle> {
     let mut then = view.clone();
     if let Some(found) = then.nodes.get_mut(&node) {
         found.standing = NodeLifecycle::Leaving { replaced_by: with };

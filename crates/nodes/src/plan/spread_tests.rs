@@ -94,7 +94,7 @@ fn keeps_three(model: &Model, place: usize, node: u64) {
     assert!(!stays || count >= REPLICAS, "node {node} leaves {group:?}, of which {count} live");
 }
 
-fn is_as_wanted(model: &Model) -> bool {
+fn is_at_target(model: &Model) -> bool {
     let stay = staying(&model.nodes);
     let loads = loads(model);
     let (most, least) = (loads.values().max(), loads.values().min());
@@ -114,7 +114,7 @@ fn is_as_wanted(model: &Model) -> bool {
 }
 
 /// All nodes are up, and no more events happen.
-fn comes_to_rest(model: &mut Model, what: &str) {
+fn reach_target(model: &mut Model, what: &str) {
     for node in model.nodes.values_mut() {
         node.is_live = true;
     }
@@ -128,7 +128,7 @@ fn comes_to_rest(model: &mut Model, what: &str) {
         let all_are_led = model.groups.iter().all(|group| group.leader.is_some());
         quiet = if made == 0 { quiet + usize::from(all_are_led) } else { 0 };
     }
-    assert!(is_as_wanted(model), "{what}: {:?} {:?} {:?}", model.nodes, loads(model), model.groups);
+    assert!(is_at_target(model), "{what}: {:?} {:?} {:?}", model.nodes, loads(model), model.groups);
 }
 
 fn live(model: &mut Model, count: u64) {
@@ -311,7 +311,7 @@ fn any_start_leads_to_three_voters_a_shard_and_even_loads() {
             for seed in 0..3 {
                 let mut model = model(seed, from, shards);
                 live(&mut model, to - from);
-                comes_to_rest(&mut model, &format!("{from} to {to}, {shards} shards, {seed}"));
+                reach_target(&mut model, &format!("{from} to {to}, {shards} shards, {seed}"));
             }
         }
     }
@@ -321,10 +321,10 @@ fn any_start_leads_to_three_voters_a_shard_and_even_loads() {
 fn additional_node_moves_few_shards() {
     for (nodes, shards) in [(3, 12), (5, 20), (7, 21)] {
         let mut model = model(1, nodes, shards);
-        comes_to_rest(&mut model, "founded");
+        reach_target(&mut model, "founded");
         let before = model.groups.clone();
         live(&mut model, 1);
-        comes_to_rest(&mut model, "one more");
+        reach_target(&mut model, "one more");
         let moved: usize = before
             .iter()
             .zip(&model.groups)
@@ -341,7 +341,7 @@ fn each_shard_keeps_three_voters_over_drains_replacements_and_removals() {
     for seed in 0..5 {
         for nodes in [4, 5, 7] {
             let mut model = model(seed, nodes, 8);
-            comes_to_rest(&mut model, "founded");
+            reach_target(&mut model, "founded");
             for node in [1, 3] {
                 let with = model.next;
                 live(&mut model, 1);
@@ -350,7 +350,7 @@ fn each_shard_keeps_three_voters_over_drains_replacements_and_removals() {
                 assert_eq!(may_leave(&model.view(), node, replaced_by), Ok(()));
                 let standing = NodeLifecycle::Leaving { replaced_by };
                 model.nodes.get_mut(&node).expect("it is there").standing = standing;
-                comes_to_rest(&mut model, &format!("{nodes} nodes, without {node}, {seed}"));
+                reach_target(&mut model, &format!("{nodes} nodes, without {node}, {seed}"));
             }
             // Down to three nodes.
             while model.nodes.len() > 3 {
@@ -359,7 +359,7 @@ fn each_shard_keeps_three_voters_over_drains_replacements_and_removals() {
                 if may_leave(&model.view(), node, None).is_ok() {
                     model.nodes.get_mut(&node).expect("it is there").standing = LEAVING;
                 }
-                comes_to_rest(&mut model, &format!("fewer nodes, {seed}"));
+                reach_target(&mut model, &format!("fewer nodes, {seed}"));
             }
         }
     }
@@ -382,7 +382,7 @@ fn shards_keep_three_voters_over_a_year_of_membership_changes() {
             }
         }
         assert!(model.next > 8, "seed {seed}: hardly anybody came");
-        comes_to_rest(&mut model, &format!("seed {seed}"));
+        reach_target(&mut model, &format!("seed {seed}"));
     }
 }
 
@@ -392,17 +392,17 @@ fn pinned_shard_stays_on_its_nodes_and_other_shards_are_balanced() {
         let mut model = model(seed, 5, 8);
         let put = BTreeSet::from([1, 4, 5]);
         model.placed = [2, 3].into_iter().map(|shard| (ShardId(shard), put.clone())).collect();
-        comes_to_rest(&mut model, &format!("two are put somewhere, {seed}"));
+        reach_target(&mut model, &format!("two are put somewhere, {seed}"));
         assert!([2, 3].into_iter().all(|shard| model.groups[shard].voters == put), "seed {seed}");
         // The cluster replaces a leaving node of a pin.
         model.nodes.get_mut(&4).expect("it is there").standing = Drained;
         assert_eq!(may_leave(&model.view(), 4, None), Ok(()));
         model.nodes.get_mut(&4).expect("it is there").standing = LEAVING;
-        comes_to_rest(&mut model, &format!("one of them leaves, {seed}"));
+        reach_target(&mut model, &format!("one of them leaves, {seed}"));
         let rest = BTreeSet::from([1, 5]);
         assert!([2, 3].into_iter().all(|shard| model.groups[shard].voters.is_superset(&rest)));
         model.placed.clear();
-        comes_to_rest(&mut model, &format!("the cluster places all again, {seed}"));
+        reach_target(&mut model, &format!("the cluster places all again, {seed}"));
     }
 }
 

@@ -342,7 +342,7 @@ impl Model {
         self.time_passes();
     }
 
-    fn is_as_wanted(&self) -> bool {
+    fn is_at_target(&self) -> bool {
         let wanted = staying(&self.nodes);
         let has_all = |group: &Group| group.voters == wanted && group.learners.is_empty();
         self.groups.iter().all(has_all) && wanted.len() == self.nodes.len()
@@ -369,7 +369,7 @@ fn plan_converges_after_a_year_of_membership_changes() {
             node.is_live = true;
         }
         let mut rounds = 0;
-        while !model.is_as_wanted() {
+        while !model.is_at_target() {
             rounds += 1;
             assert!(rounds < 2_000, "seed {seed}: {:?} {:?}", model.nodes, model.groups);
             model.round();

@@ -171,14 +171,14 @@ async fn files_of_a_removed_replica_go_at_the_next_start_and_it_may_return() {
     load.enter(&cluster, 4);
     becomes_spread(&cluster, &[1, 2, 3, 4]).await;
     let mut former = None;
-    let given_up = async || {
+    let has_removed_replicas = async || {
         former = (1..=3).find_map(|node| {
             let shards = cluster.broker(node).removed_replicas();
             shards.first().map(|shard| (node, *shard))
         });
         former.is_some()
     };
-    wait_for(given_up, || "a shard that is given up".to_owned()).await;
+    wait_for(has_removed_replicas, || "a removed replica".to_owned()).await;
     let (node, shard) = former.expect("there is one");
     assert!(!cluster.broker(node).is_member(shard));
     let said = format!("node {node} has given");

@@ -97,11 +97,11 @@ pub(crate) enum SettingsError {
 impl Settings {
     pub(crate) fn resolve(flags: ServeFlags) -> Result<Self, SettingsError> {
         let file = flags.config.as_deref().map(read).transpose()?.unwrap_or_default();
-        let settings = Self::from_said(flags.said.or(file));
+        let settings = Self::from_raw(flags.said.or(file));
         settings.map_err(|error| source::sourced(error, flags.config.as_deref()))
     }
 
-    fn from_said(said: RawSettings) -> Result<Self, SettingsError> {
+    fn from_raw(said: RawSettings) -> Result<Self, SettingsError> {
         let segment_bytes =
             size::bytes("segment-bytes", said.segment_bytes, limits::SEGMENT_BYTES_DEFAULT)?;
         let range = limits::SEGMENT_BYTES_MIN..=limits::SEGMENT_BYTES_MAX;

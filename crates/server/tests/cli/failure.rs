@@ -53,7 +53,7 @@ impl FailingNode {
         command.env("RUST_BACKTRACE", "0");
         match self.task {
             Task::Certificates => security::encrypt(&mut command, self.folder.path()),
-            Task::TokenKeys => security::believe_tokens(&mut command, self.folder.path()),
+            Task::TokenKeys => security::trust_tokens(&mut command, self.folder.path()),
             Task::Audit => drop(command.args(["--audit", "on"])),
             Task::TraceCollecting | Task::TraceExporting => {
                 command.args(["--otel-endpoint", "http://127.0.0.1:1"]);

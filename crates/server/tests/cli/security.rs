@@ -49,7 +49,7 @@ pub(crate) fn encrypt(command: &mut Command, folder: &Path) {
 }
 
 /// Makes a broker accept tokens of an issuer whose keys are in the folder.
-pub(crate) fn believe_tokens(command: &mut Command, folder: &Path) {
+pub(crate) fn trust_tokens(command: &mut Command, folder: &Path) {
     let keys = path_of(folder, "keys.json");
     if !Path::new(&keys).exists() {
         fs::write(&keys, KEYS).expect("is written");
@@ -251,7 +251,7 @@ fn token_logins_are_required_and_survive_a_panic_while_keys_are_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, trigger) = (folder.path().join("data"), folder.path().join("panic"));
     let mut command = serve(&data);
-    believe_tokens(&mut command, folder.path());
+    trust_tokens(&mut command, folder.path());
     let task = Task::TokenKeyFile;
     command.env(tasks::inject::VARIABLE, format!("{}:{}", task.name(), trigger.display()));
     let broker = Broker::start_with(command, &data);

@@ -80,7 +80,7 @@ impl Group {
     }
 
     /// A member releases everything; to be called before it reports that.
-    pub fn gives_up(&mut self, member: MemberId) {
+    pub fn leave(&mut self, member: MemberId) {
         for partition in self.partitions.values_mut() {
             partition.owners.remove(&member);
         }
@@ -201,7 +201,7 @@ mod tests {
             group.stays(7, 150);
             group.assigned(7, &BTreeSet::new(), (120, 220), verdict);
             group.assigned(8, &one(), (121, 221), verdict);
-            group.gives_up(8);
+            group.leave(8);
             group.assigned(7, &one(), (130, 230), verdict);
             group.assigned(8, &one(), (230, 330), verdict);
             group.life_ends();

@@ -85,7 +85,7 @@ impl Chaos {
         for place in 0..self.down.len() {
             self.execute_request(place, sim, shared);
             self.after_it_ended(place, sim, shared, now);
-            self.power_goes(place, sim, shared, now);
+            self.lose_power(place, sim, shared, now);
             if self.down[place].is_some_and(|until| healed || until <= now) {
                 self.down[place] = None;
                 shared.lock().trace.note(format_args!("{} is started", name(place)));
@@ -166,11 +166,11 @@ impl Chaos {
         self.down[place] = Some(now + Duration::from_millis(self.random.between(20, 2_000)));
     }
 
-    fn power_goes(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
+    fn lose_power(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
         let goes = {
             let mut state = shared.lock();
             let here = &mut state.nodes[place];
-            std::mem::take(&mut here.trouble.power_goes) && here.may_run() && !state.is_healed
+            std::mem::take(&mut here.trouble.lose_power) && here.may_run() && !state.is_healed
         };
         if goes && self.down[place].is_none() {
             let until = now + Duration::from_millis(self.random.between(20, 4_000));

@@ -95,7 +95,7 @@ async fn slow(shared: &Shared, members: &[usize], random: &mut Random) {
     sleep(Duration::from_millis(for_ms - before_ms)).await;
     for place in &slow {
         if random.once_in(2) {
-            shared.lock().nodes[*place].trouble.power_goes = true;
+            shared.lock().nodes[*place].trouble.lose_power = true;
         }
     }
     set_slow(shared, &slow, false);

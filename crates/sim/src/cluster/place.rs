@@ -78,7 +78,7 @@ pub(crate) struct DiskTrouble {
     /// Each of its operations takes long.
     pub(crate) is_slow: bool,
     /// The machine's power fails next, unless it is off.
-    pub(crate) power_goes: bool,
+    pub(crate) lose_power: bool,
     /// Bits flipped in this life.
     pub(crate) flipped: bool,
     /// The node has ended by itself, and is not restarted yet.

@@ -137,7 +137,7 @@ impl Producer {
             Ok(Err(AppendError::Unavailable(_))) | Err(_) => {
                 if self.identity.is_none() {
                     let mut state = self.shared.lock();
-                    open.sent(self.id).for_each(|sent| state.history.give_up(sent));
+                    open.sent(self.id).for_each(|sent| state.history.abandon(sent));
                 }
                 self.pause().await;
                 self.identity.is_none()

@@ -53,7 +53,7 @@ pub(super) fn program(state: &mut State, place: usize) -> Levels {
 pub(super) async fn finalize(shared: Shared, mut random: Random) {
     while !shared.lock().is_healed {
         sleep(Duration::from_millis(random.between(50, 1_000))).await;
-        go_on(&shared);
+        resume(&shared);
         if shared.lock().versions == Versions::Next && request_raise(&shared, &mut random).await {
             return;
         }
@@ -61,7 +61,7 @@ pub(super) async fn finalize(shared: Shared, mut random: Random) {
 }
 
 /// Begins the next stage, if all nodes are open.
-fn go_on(shared: &Shared) {
+fn resume(shared: &Shared) {
     let mut state = shared.lock();
     if state.nodes.iter().any(|place| place.broker.is_none()) {
         return;

@@ -164,7 +164,7 @@ impl Run {
         clients.spawn(keys::produce(client.fork()));
         clients.spawn(offsets::commit(client.fork()));
         for id in 0..topics::CLIENTS {
-            clients.spawn(topics::come_and_go(client.fork(), id));
+            clients.spawn(topics::create_and_delete(client.fork(), id));
         }
         for _ in 0..share::PRODUCERS {
             clients.spawn(share::produce(client.fork(), self.shared));

@@ -58,7 +58,7 @@ pub async fn consume(mut client: Client, protocol: Protocol) -> LifeEnded {
         let mut reader = Reader { client: work, protocol, member, until: None };
         let ended = timeout(lasts, reader.run()).await;
         client.trace.note(format_args!("{protocol:?} reader {member:x} goes: {ended:?}"));
-        reader.gives_up();
+        reader.leave();
         client.think(500).await;
     }
 }
@@ -117,8 +117,8 @@ impl Reader {
         part(self.protocol.of(&mut self.client.knowledge.lock()))
     }
 
-    fn gives_up(&self) {
-        self.with(|group| group.gives_up(self.member));
+    fn leave(&self) {
+        self.with(|group| group.leave(self.member));
     }
 
     /// Until when a member that sends its report now may rely on its membership.
@@ -155,7 +155,7 @@ impl Reader {
                 is_member = self.commit(&member, &positions).await?;
             }
             if self.is_done(&positions) || self.until.is_none() && self.client.random.once_in(60) {
-                self.gives_up();
+                self.leave();
                 return match member {
                     Member::Classic(member) => member.leave().await,
                     Member::Consumer(member) => member.leave().await,
@@ -187,7 +187,7 @@ impl Reader {
                     return Ok(true);
                 }
                 MembershipStatus::Rebalancing => {
-                    self.gives_up();
+                    self.leave();
                     positions.clear();
                     return Ok(false);
                 }
@@ -196,7 +196,7 @@ impl Reader {
             Member::Consumer(member) => match member.report().await? {
                 MembershipStatus::Member if member.epoch() > 0 => member.owned().clone(),
                 MembershipStatus::Member | MembershipStatus::Rebalancing => {
-                    self.gives_up();
+                    self.leave();
                     positions.clear();
                     return Ok(false);
                 }

@@ -15,7 +15,7 @@ const PARTITIONS_MAX: u32 = 12;
 const PAST: u32 = 4;
 
 /// Each client has topics of its own, so that it knows their expected state.
-pub async fn come_and_go(mut client: Client, id: u32) -> LifeEnded {
+pub async fn create_and_delete(mut client: Client, id: u32) -> LifeEnded {
     loop {
         let name = format!("passing-{id}-{}", client.random.below(NAMES));
         let found =

@@ -30,7 +30,7 @@ pub struct Administration {
 impl OperationFamily for Administration {
     fn effect(&self, operation: &[u8]) -> Effect {
         match serde_json::from_slice(operation) {
-            Ok(operation) => in_words(&operation).map_or(Effect::Look, Effect::Change),
+            Ok(operation) => describe(&operation).map_or(Effect::Look, Effect::Change),
             Err(_) => Effect::Change(String::new()),
         }
     }
@@ -40,7 +40,7 @@ impl OperationFamily for Administration {
             let operation = serde_json::from_slice(&operation).map_err(|error| {
                 OperationError::Invalid(format!("the document is no operation: {error}"))
             })?;
-            let words = in_words(&operation);
+            let words = describe(&operation);
             let answer = self.answer(operation).await;
             if let (Some(words), Ok(_)) = (words, &answer) {
                 tracing::info!("{words}");
@@ -219,7 +219,7 @@ impl Administration {
 }
 
 /// Text of a change for the log and the audit. Their readers must not see password hashes.
-fn in_words(operation: &Operation) -> Option<String> {
+fn describe(operation: &Operation) -> Option<String> {
     Some(match operation {
         Operation::AddVhost { name } => format!("vhost {name:?} is added"),
         Operation::DeleteVhost { name } => format!("vhost {name:?} is deleted"),

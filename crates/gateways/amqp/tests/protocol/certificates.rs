@@ -48,7 +48,7 @@ impl Node {
         let users = Users::open(broker.clone(), vec![], move |name| known.vhost(name).is_some());
         let users = users.await.expect("opens");
         if let Some(mapping) = mapping {
-            users.believe_certificates(mapping.parse().expect("a mapping"));
+            users.trust_certificates(mapping.parse().expect("a mapping"));
         }
         users.add("app", hash_password("secret").expect("a hash")).await.expect("is made");
         users.allow("app", "/", Permissions::everything()).await.expect("is allowed");

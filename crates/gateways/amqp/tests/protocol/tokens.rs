@@ -33,7 +33,7 @@ impl TokenNode {
         let tokens = Tokens::new(options, world.clock.clone());
         let (stop, stopping) = watch::channel(false);
         tokio::spawn(tokens.clone().follow(world, stopping));
-        node.users.believe_tokens(tokens);
+        node.users.trust_tokens(tokens);
         let hash = passwords::hash_password("secret").expect("a hash");
         node.users.add("app", hash).await.expect("is made");
         node.users.allow("app", "/", Permissions::everything()).await.expect("is allowed");

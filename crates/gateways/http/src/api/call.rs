@@ -36,7 +36,7 @@ pub(super) type OutcomeFuture<'a> = Pin<Box<dyn Future<Output = Outcome> + Send 
 
 pub(super) struct Call {
     pub(super) front: FrontEnd,
-    pub(super) asker: RequestClient,
+    pub(super) caller: RequestClient,
     pub(super) peer: Peer,
     pub(super) topology: Topology,
     pub(super) query: Query,
@@ -47,11 +47,11 @@ pub(super) struct Call {
 
 pub(super) async fn answer(
     front: FrontEnd,
-    asker: RequestClient,
+    caller: RequestClient,
     peer: Peer,
     request: Request,
 ) -> Result<Response, ApiError> {
-    if !asker.rights().manages() {
+    if !caller.rights().manages() {
         return Err(ApiError::not_authorised("Not management user"));
     }
     let topology = front.opened()?.topology.clone();
@@ -61,7 +61,7 @@ pub(super) async fn answer(
     let (endpoint, arguments) = found(&head.method, &segments)?;
     let query = Query::of(head.uri.query())?;
     let (headers, none) = (head.headers, Bytes::new());
-    let mut call = Call { front, asker, peer, topology, query, headers, arguments, body: none };
+    let mut call = Call { front, caller, peer, topology, query, headers, arguments, body: none };
     // Checked before the body is read: it may be large.
     call.check(endpoint.gate, endpoint.method).await?;
     if endpoint.body_bytes_max > 0 {
@@ -101,7 +101,7 @@ impl Call {
 
     /// As [`RequestCharges::begin`].
     pub(super) fn spends(&self, quota: Quota) -> Result<RequestCharges, ApiError> {
-        Ok(RequestCharges::begin(self.node()?, &self.asker, quota)?)
+        Ok(RequestCharges::begin(self.node()?, &self.caller, quota)?)
     }
 
     pub(super) fn users(&self) -> Result<&Users, ApiError> {
@@ -126,28 +126,28 @@ impl Call {
     }
 
     pub(super) fn user_name(&self) -> &str {
-        self.asker.name().unwrap_or(NOBODY)
+        self.caller.name().unwrap_or(NOBODY)
     }
 
     /// The user's rights in RabbitMQ's terms.
     pub(super) fn rights(&self) -> Rights {
-        Rights::from_known(Arc::from(self.user_name()), self.asker.shared_rights())
+        Rights::from_known(Arc::from(self.user_name()), self.caller.shared_rights())
     }
 
     pub(super) fn looks(&self) -> bool {
-        self.asker.rights().would(Operation::Look, AccessTarget::Cluster)
+        self.caller.rights().would(Operation::Look, AccessTarget::Cluster)
     }
 
     /// Whether the user may administer the cluster. Reads are not audited.
     fn administers(&self, method: &Method) -> bool {
         match *method == Method::GET {
-            true => self.asker.rights().would(Operation::Administer, AccessTarget::Cluster),
-            false => self.asker.rights().may(Operation::Administer, AccessTarget::Cluster),
+            true => self.caller.rights().would(Operation::Administer, AccessTarget::Cluster),
+            false => self.caller.rights().may(Operation::Administer, AccessTarget::Cluster),
         }
     }
 
     pub(super) fn may_open(&self, vhost: &str) -> bool {
-        self.asker.rights().opens(vhost)
+        self.caller.rights().opens(vhost)
     }
 
     /// Virtual hosts that the user may see.
@@ -179,9 +179,9 @@ impl Call {
             Gate::SeeVhost => self.looks() || self.may_open(self.arg("vhost")),
             Gate::UseVhost => self.may_open(self.arg("vhost")),
             Gate::SetPolicies => {
-                self.asker.rights().sets_policies() && self.may_open(self.arg("vhost"))
+                self.caller.rights().sets_policies() && self.may_open(self.arg("vhost"))
             }
-            Gate::SeePolicies => self.asker.rights().sets_policies() || self.looks(),
+            Gate::SeePolicies => self.caller.rights().sets_policies() || self.looks(),
         };
         match (may, gate) {
             (true, Gate::SeeVhost | Gate::UseVhost | Gate::SetPolicies) => {

@@ -68,9 +68,9 @@ pub(crate) fn routes() -> Router<FrontEnd> {
 
 async fn serve(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Response {
-    call::answer(front, asker, peer, request).await.unwrap_or_else(IntoResponse::into_response)
+    call::answer(front, caller, peer, request).await.unwrap_or_else(IntoResponse::into_response)
 }

@@ -119,7 +119,7 @@ pub(super) async fn overview(call: &Call) -> Outcome {
 }
 
 pub(super) async fn whoami(call: &Call) -> Outcome {
-    let tags = call.asker.rights().tags().names();
+    let tags = call.caller.rights().tags().names();
     let row = json!({"name": call.user_name(), "tags": tags, "is_internal_user": true});
     Ok(Json(row).into_response())
 }

@@ -141,7 +141,7 @@ pub(super) async fn make(
 async fn add(call: &Call, name: &str) -> Result<VirtualHost, ApiError> {
     let vhost = call.topology.create_vhost(name).await?;
     tracing::info!(user = call.user_name(), "vhost {name:?} is added");
-    if let (Some(user), Some(users)) = (call.asker.name(), &call.node()?.users)
+    if let (Some(user), Some(users)) = (call.caller.name(), &call.node()?.users)
         && users.verifiers(user).is_some()
     {
         let everything = access_rules::Permissions::everything();

@@ -121,7 +121,7 @@ impl SeriesFilter {
 /// `GET /metrics/detailed`: rows of the objects that the user may see.
 pub(crate) async fn detailed(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Problem> {
@@ -131,13 +131,13 @@ pub(crate) async fn detailed(
     let _ = broker.all_are_current(ESTIMATE_WITHIN).await;
     let mut rows = Rows { left: wanted.limit, ..Rows::default() };
     if wanted.is_wanted(Family::Topic) || wanted.is_wanted(Family::Partition) {
-        topics(broker, &asker, &wanted, &mut rows).await?;
+        topics(broker, &caller, &wanted, &mut rows).await?;
     }
     if wanted.is_wanted(Family::LeaseGroup) {
-        lease_groups(broker, &asker, &wanted, &mut rows).await;
+        lease_groups(broker, &caller, &wanted, &mut rows).await;
     }
     if wanted.is_wanted(Family::Group) {
-        groups(broker, &asker, &wanted, &mut rows).await?;
+        groups(broker, &caller, &wanted, &mut rows).await?;
     }
     written(rows, &headers)
 }
@@ -208,14 +208,14 @@ impl Rows {
 /// Selected topics that the user may see, sorted, at most `most`.
 fn named(
     broker: &Broker,
-    asker: &RequestClient,
+    caller: &RequestClient,
     wanted: &SeriesFilter,
     most: usize,
 ) -> Vec<(TopicId, String)> {
     let catalog = broker.catalog();
     let topics = catalog.topics_from(std::ops::Bound::Unbounded);
     let seen = topics.filter(|topic| {
-        wanted.topic(topic.name()) && asker.sees(AccessTarget::Topic(topic.name()))
+        wanted.topic(topic.name()) && caller.sees(AccessTarget::Topic(topic.name()))
     });
     seen.take(most).map(|topic| (topic.id(), topic.name().to_string())).collect()
 }
@@ -225,7 +225,7 @@ const PARTITION_SERIES: usize = 2;
 
 async fn topics(
     broker: &Broker,
-    asker: &RequestClient,
+    caller: &RequestClient,
     wanted: &SeriesFilter,
     rows: &mut Rows,
 ) -> Result<(), Problem> {
@@ -237,7 +237,7 @@ async fn topics(
         }
     }
     // One more than fits, to detect truncation.
-    for (id, topic) in named(broker, asker, wanted, rows.left + 1) {
+    for (id, topic) in named(broker, caller, wanted, rows.left + 1) {
         let partitions: Vec<PartitionId> = {
             let catalog = broker.catalog();
             let known = catalog.topic(id);
@@ -280,7 +280,7 @@ const LEASE_GROUP_SERIES: usize = 11;
 
 async fn lease_groups(
     broker: &Broker,
-    asker: &RequestClient,
+    caller: &RequestClient,
     wanted: &SeriesFilter,
     rows: &mut Rows,
 ) {
@@ -295,7 +295,7 @@ async fn lease_groups(
                 .map(move |group| (group.id(), topic.name().to_string(), group.name().to_string()))
         });
         let may = |topic: &str, group: &str| {
-            asker.rights().would(Operation::DescribeGroup, AccessTarget::Group { topic, group })
+            caller.rights().would(Operation::DescribeGroup, AccessTarget::Group { topic, group })
         };
         let seen = groups.filter(|(_, topic, group)| wanted.group(group) && may(topic, group));
         seen.take(most).collect()
@@ -325,7 +325,7 @@ const GROUP_SERIES: usize = 1;
 
 async fn groups(
     broker: &Broker,
-    asker: &RequestClient,
+    caller: &RequestClient,
     wanted: &SeriesFilter,
     rows: &mut Rows,
 ) -> Result<(), Problem> {
@@ -336,9 +336,9 @@ async fn groups(
         let names = shards.offset_groups_after(&after, GROUPS_PER_LOOK).await;
         let names = names.map_err(|why| unavailable(&why))?;
         let Some(last) = names.last().cloned() else { return Ok(()) };
-        let may = |name: &str| asker.allows(Action::Describe, Resource::Group, name);
+        let may = |name: &str| caller.allows(Action::Describe, Resource::Group, name);
         for group in names.into_iter().filter(|name| wanted.group(name) && may(name)) {
-            for (topic, lag) in lag(broker, asker, wanted, &group).await? {
+            for (topic, lag) in lag(broker, caller, wanted, &group).await? {
                 if !rows.has_room("group", GROUP_SERIES) {
                     return Ok(());
                 }
@@ -352,7 +352,7 @@ async fn groups(
 /// Lag of a group by topic, for selected topics that the user may see.
 async fn lag(
     broker: &Broker,
-    asker: &RequestClient,
+    caller: &RequestClient,
     wanted: &SeriesFilter,
     group: &str,
 ) -> Result<BTreeMap<String, u64>, Problem> {
@@ -365,7 +365,7 @@ async fn lag(
             let topic = catalog.topic(id.topic)?.name().to_string();
             Some((id, committed.offset, topic))
         });
-        let is_seen = |topic: &str| wanted.topic(topic) && asker.sees(AccessTarget::Topic(topic));
+        let is_seen = |topic: &str| wanted.topic(topic) && caller.sees(AccessTarget::Topic(topic));
         named.filter(|(_, _, topic)| is_seen(topic)).collect()
     };
     let ids: Vec<PartitionId> = seen.iter().map(|(id, _, _)| *id).collect();

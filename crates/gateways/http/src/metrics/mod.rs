@@ -40,10 +40,10 @@ const PREFIX: &str = "postroad";
 /// `GET /metrics`, for users with the right to describe the cluster.
 pub(crate) async fn all(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    asker.cluster(Action::Describe)?;
+    caller.cluster(Action::Describe)?;
     scraped(front, &headers)
 }
 

@@ -40,6 +40,6 @@ pub(super) struct Whoami {
 
 /// The caller.
 #[utoipa::path(get, path = "/v1/whoami", tag = "about", responses((status = 200, body = Whoami)))]
-pub(super) async fn whoami(Extension(asker): Extension<RequestClient>) -> Json<Whoami> {
-    Json(Whoami { user: asker.name().map(str::to_owned), everything: asker.may_everything() })
+pub(super) async fn whoami(Extension(caller): Extension<RequestClient>) -> Json<Whoami> {
+    Json(Whoami { user: caller.name().map(str::to_owned), everything: caller.may_everything() })
 }

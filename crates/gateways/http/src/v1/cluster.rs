@@ -36,12 +36,12 @@ pub(super) struct Cluster {
 )]
 pub(super) async fn show(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
 ) -> Result<Json<Cluster>, Problem> {
-    asker.cluster(Action::Describe)?;
+    caller.cluster(Action::Describe)?;
     let node = front.opened()?.broker.node();
     let operation = family_operation(FAMILY, written(&cluster::Operation::Status {})?);
-    let status = match ask_for(&front, &asker, operation, Kind::NotFound).await {
+    let status = match ask_for(&front, &caller, operation, Kind::NotFound).await {
         Ok(status) => Some(status),
         // The node is not in a cluster.
         Err(problem) if problem.kind() == Kind::Invalid => None,
@@ -64,9 +64,9 @@ fn written(operation: &cluster::Operation) -> Result<serde_json::Value, Problem>
 )]
 pub(super) async fn shards(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
 ) -> Result<Json<ShardList>, Problem> {
-    ask_for(&front, &asker, Operation::ListShards {}, Kind::NotFound).await.map(Json)
+    ask_for(&front, &caller, Operation::ListShards {}, Kind::NotFound).await.map(Json)
 }
 
 /// Decision about a node.
@@ -88,7 +88,7 @@ pub(super) struct NodeChange {
 )]
 pub(super) async fn decide(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(node): Path<String>,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -101,7 +101,7 @@ pub(super) async fn decide(
         NodeState::Leaving => cluster::Operation::RemoveNode { node },
     };
     let operation = family_operation(FAMILY, written(&operation)?);
-    Ok(json_response(ask(&front, &asker, operation, Kind::NotFound).await?))
+    Ok(json_response(ask(&front, &caller, operation, Kind::NotFound).await?))
 }
 
 /// Where partitions are wanted.
@@ -123,12 +123,12 @@ pub(super) struct MoveWanted {
 )]
 pub(super) async fn moves(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
 ) -> Result<Response, Problem> {
     let operation = cluster::Operation::Moves { topic: Some(topic) };
     let operation = family_operation(FAMILY, written(&operation)?);
-    Ok(json_response(ask(&front, &asker, operation, Kind::NotFound).await?))
+    Ok(json_response(ask(&front, &caller, operation, Kind::NotFound).await?))
 }
 
 /// Move partitions of a topic to another shard. It is answered when that is decided, and goes on by itself.
@@ -142,7 +142,7 @@ pub(super) async fn moves(
 )]
 pub(super) async fn move_partitions(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -152,5 +152,5 @@ pub(super) async fn move_partitions(
         None => cluster::Operation::CancelMoves { topic, partitions },
     };
     let operation = family_operation(FAMILY, written(&operation)?);
-    Ok(json_response(ask(&front, &asker, operation, Kind::NotFound).await?))
+    Ok(json_response(ask(&front, &caller, operation, Kind::NotFound).await?))
 }

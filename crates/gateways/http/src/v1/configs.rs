@@ -46,25 +46,29 @@ struct ConfigValue {
 )]
 pub(super) async fn show(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
 ) -> Result<Response, Problem> {
-    answer(&front, &asker, &topic)
+    answer(&front, &caller, &topic)
 }
 
 /// The configuration, with an ETag for its next change.
-fn answer(front: &FrontEnd, asker: &RequestClient, topic: &str) -> Result<Response, Problem> {
+fn answer(front: &FrontEnd, caller: &RequestClient, topic: &str) -> Result<Response, Problem> {
     // The tag first: one that is older than the response only makes a later change fail. A newer one would let a change
     // of an outdated response pass.
-    find(&front.opened()?.broker, asker, Operation::Describe, topic)?;
+    find(&front.opened()?.broker, caller, Operation::Describe, topic)?;
     let tag = CurrentTopic::of(&front.opened()?.broker, topic)?.header()?;
-    let configs = described(front, asker, topic)?;
+    let configs = described(front, caller, topic)?;
     Ok(([tag], Json(configs)).into_response())
 }
 
-fn described(front: &FrontEnd, asker: &RequestClient, name: &str) -> Result<TopicConfigs, Problem> {
+fn described(
+    front: &FrontEnd,
+    caller: &RequestClient,
+    name: &str,
+) -> Result<TopicConfigs, Problem> {
     let broker = &front.opened()?.broker;
-    let found = find(broker, asker, Operation::Describe, name)?;
+    let found = find(broker, caller, Operation::Describe, name)?;
     let catalog = broker.catalog();
     let gone = || Problem::new(Kind::NoSuchTopic, "the topic was deleted");
     let topic = catalog.topic(found.id).ok_or_else(gone)?;
@@ -101,16 +105,16 @@ pub(super) struct ChangedConfig {
 )]
 pub(super) async fn change(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let ChangedConfig { config } = request_input::document(&front, body).await?;
-    asker.may(Operation::Alter, AccessTarget::Topic(&topic))?;
+    caller.may(Operation::Alter, AccessTarget::Topic(&topic))?;
     let broker = &front.opened()?.broker;
-    find(broker, &asker, Operation::Describe, &topic)?;
+    find(broker, &caller, Operation::Describe, &topic)?;
     let wanted = TopicChange { partitions: None, config };
     topic_changes::change(broker, &topic, &headers, &wanted, false).await?;
-    answer(&front, &asker, &topic)
+    answer(&front, &caller, &topic)
 }

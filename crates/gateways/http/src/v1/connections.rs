@@ -27,14 +27,14 @@ fn number(text: &str) -> Result<u64, Problem> {
 )]
 pub(super) async fn list(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
     let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
     let after = cursor.as_deref().map(number).transpose()?;
     let operation = Operation::ListConnections { after, connections_max: limit as u32 };
-    let page: ConnectionPage = ask_for(&front, &asker, operation, Kind::NotFound).await?;
+    let page: ConnectionPage = ask_for(&front, &caller, operation, Kind::NotFound).await?;
     let next = page.connections.last().filter(|_| page.more).map(|last| last.id.to_string());
     Ok(PageOf::new(Row::all(&page.connections)?, next))
 }
@@ -49,10 +49,10 @@ pub(super) async fn list(
 )]
 pub(super) async fn close(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(connection): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let operation = Operation::CloseConnection { connection: number(&connection)? };
-    ask(&front, &asker, operation, Kind::NotFound).await?;
+    ask(&front, &caller, operation, Kind::NotFound).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -29,10 +29,10 @@ use crate::problem::{Kind, Problem};
 )]
 pub(super) async fn topics(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
 ) -> Result<Json<DeadLetterTopics>, Problem> {
     let operation = Operation::ListDeadLetterTopics {};
-    ask_for(&front, &asker, operation, Kind::NotFound).await.map(Json)
+    ask_for(&front, &caller, operation, Kind::NotFound).await.map(Json)
 }
 
 #[derive(Default, Deserialize, IntoParams)]
@@ -60,13 +60,13 @@ fn letters(
 )]
 pub(super) async fn count(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
     let CountQuery { cursor } = request_input::query(&uri)?;
     let operation = Operation::CountDeadLetters { topic, from: place(cursor.as_deref())? };
-    let counts: DeadLetterCounts = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
+    let counts: DeadLetterCounts = ask_for(&front, &caller, operation, Kind::NoSuchTopic).await?;
     letters(&counts.counts, counts.next)
 }
 
@@ -95,7 +95,7 @@ pub(super) struct DeadLetterQuery {
 )]
 pub(super) async fn show(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
@@ -107,7 +107,7 @@ pub(super) async fn show(
         from: place(cursor.as_deref())?,
         records_max: limit as u32,
     };
-    let page: DeadLetterPage = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
+    let page: DeadLetterPage = ask_for(&front, &caller, operation, Kind::NoSuchTopic).await?;
     letters(&page.records, page.next)
 }
 
@@ -173,7 +173,7 @@ impl Moved {
 /// Counts records that an operation would move or delete. Leased ones, which would stay, are included.
 async fn dry_run_count(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     operation: &Operation,
     topic: String,
     only: DeadLetterFilter,
@@ -182,7 +182,7 @@ async fn dry_run_count(
     let Span { from, records_max, until } = span;
     let look = Operation::ShowDeadLetters { topic, only, from, records_max };
     let page: DeadLetterPage =
-        look_before(front, asker, operation, look, Kind::NoSuchTopic).await?;
+        look_before(front, caller, operation, look, Kind::NoSuchTopic).await?;
     let (records, until) = (page.records.len() as u64, until.unwrap_or_default());
     Ok(Json(Moved { records, left: 0, next: page.next.map(cursor), until }))
 }
@@ -198,7 +198,7 @@ async fn dry_run_count(
 )]
 pub(super) async fn redrive(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
     body: Body,
@@ -214,9 +214,9 @@ pub(super) async fn redrive(
         span: span.clone(),
     };
     if dry_run {
-        return dry_run_count(&front, &asker, &operation, topic, only, span).await;
+        return dry_run_count(&front, &caller, &operation, topic, only, span).await;
     }
-    ask_for(&front, &asker, operation, Kind::NoSuchTopic).await.map(Moved::of)
+    ask_for(&front, &caller, operation, Kind::NoSuchTopic).await.map(Moved::of)
 }
 
 /// Delete dead letters.
@@ -230,7 +230,7 @@ pub(super) async fn redrive(
 )]
 pub(super) async fn delete(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
     body: Body,
@@ -243,7 +243,7 @@ pub(super) async fn delete(
         span: span.clone(),
     };
     if dry_run {
-        return dry_run_count(&front, &asker, &operation, topic, only, span).await;
+        return dry_run_count(&front, &caller, &operation, topic, only, span).await;
     }
-    ask_for(&front, &asker, operation, Kind::NoSuchTopic).await.map(Moved::of)
+    ask_for(&front, &caller, operation, Kind::NoSuchTopic).await.map(Moved::of)
 }

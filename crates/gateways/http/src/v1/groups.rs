@@ -31,18 +31,18 @@ pub(super) fn queue(topic: String, group: String) -> QueueName {
 
 async fn ask(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     operation: Operation,
 ) -> Result<Vec<u8>, Problem> {
-    operate::ask(front, asker, operation, Kind::NoSuchGroup).await
+    operate::ask(front, caller, operation, Kind::NoSuchGroup).await
 }
 
 async fn ask_for<T: DeserializeOwned>(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     operation: Operation,
 ) -> Result<T, Problem> {
-    operate::ask_for(front, asker, operation, Kind::NoSuchGroup).await
+    operate::ask_for(front, caller, operation, Kind::NoSuchGroup).await
 }
 
 /// List the groups of a topic, with what waits in each, and for how long.
@@ -55,17 +55,17 @@ async fn ask_for<T: DeserializeOwned>(
 )]
 pub(super) async fn list(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
     let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
-    find(&front.opened()?.broker, &asker, access::Operation::Describe, &topic)?;
+    find(&front.opened()?.broker, &caller, access::Operation::Describe, &topic)?;
     let after = Some(queue(topic.clone(), cursor.unwrap_or_default()));
     // One more than the page, to detect a next one. Groups of other topics may follow.
     let list = Operation::ListQueues { after, queues_max: limit as u32 + 1 };
-    let QueuePage { mut queues, .. } = ask_for(&front, &asker, list).await?;
+    let QueuePage { mut queues, .. } = ask_for(&front, &caller, list).await?;
     queues.retain(|queue| queue.topic == topic);
     let more = queues.len() > limit;
     queues.truncate(limit);
@@ -83,11 +83,11 @@ pub(super) async fn list(
 )]
 pub(super) async fn describe(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let operation = Operation::DescribeQueue { queue: queue(topic, group) };
-    Ok(json_response(ask(&front, &asker, operation).await?))
+    Ok(json_response(ask(&front, &caller, operation).await?))
 }
 
 /// A group as it is to be.
@@ -118,7 +118,7 @@ enum Beginning {
 )]
 pub(super) async fn declare(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     body: Body,
 ) -> Result<(StatusCode, Json<DeclaredQueue>), Problem> {
@@ -128,7 +128,7 @@ pub(super) async fn declare(
         Some(Beginning::Latest) => Start::Latest,
     };
     let operation = Operation::DeclareQueue { queue: queue(topic, group), from, config };
-    let declared: DeclaredQueue = ask_for(&front, &asker, operation).await?;
+    let declared: DeclaredQueue = ask_for(&front, &caller, operation).await?;
     let status = if declared.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(declared)))
 }
@@ -152,13 +152,13 @@ pub(super) struct ChangedGroup {
 )]
 pub(super) async fn change(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     body: Body,
 ) -> Result<StatusCode, Problem> {
     let ChangedGroup { paused } = request_input::document(&front, body).await?;
     let operation = Operation::PauseQueue { queue: queue(topic, group), paused };
-    ask(&front, &asker, operation).await?;
+    ask(&front, &caller, operation).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -219,7 +219,7 @@ struct SoughtTo {
 )]
 pub(super) async fn seek(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
     body: Body,
@@ -233,23 +233,23 @@ pub(super) async fn seek(
                 .map(|SeekTo { partition, offset }| RecordPosition { partition, offset })
                 .collect()
         }
-        (Some(to), true) => places_of(&front, &asker, &topic, &group, &to).await?,
+        (Some(to), true) => places_of(&front, &caller, &topic, &group, &to).await?,
         (None, true) | (Some(_), false) => {
             let detail = "a seek has either to or offsets";
             return Err(Problem::new(Kind::BadRequest, detail));
         }
     };
-    asker.may(
+    caller.may(
         access::Operation::Seek,
         access::AccessTarget::Group { topic: &topic, group: &group },
     )?;
     let looked = Operation::DescribeQueue { queue: queue(topic.clone(), group.clone()) };
-    let report: QueueReport = ask_for(&front, &asker, looked).await?;
+    let report: QueueReport = ask_for(&front, &caller, looked).await?;
     let floors: BTreeMap<u32, u64> =
         report.progress.iter().map(|it| (it.partition, it.floor)).collect();
     if !dry_run {
         let operation = Operation::SeekQueue { queue: queue(topic, group), to: places.clone() };
-        ask(&front, &asker, operation).await?;
+        ask(&front, &caller, operation).await?;
     }
     let before = |place: &RecordPosition| floors.get(&place.partition).copied().unwrap_or_default();
     let again = places.iter().map(|place| before(place).saturating_sub(place.offset)).sum();
@@ -264,7 +264,7 @@ pub(super) async fn seek(
 
 async fn places_of(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     topic: &str,
     group: &str,
     to: &str,
@@ -273,9 +273,9 @@ async fn places_of(
         let detail = "to: an offset is of one partition, and stands in offsets";
         return Err(Problem::new(Kind::BadRequest, detail));
     }
-    asker.may(access::Operation::Seek, access::AccessTarget::Group { topic, group })?;
+    caller.may(access::Operation::Seek, access::AccessTarget::Group { topic, group })?;
     let broker = &front.opened()?.broker;
-    let found = find(broker, asker, access::Operation::Describe, topic)?;
+    let found = find(broker, caller, access::Operation::Describe, topic)?;
     let position = position(to, broker)?;
     let partitions = found.all();
     current(broker, &partitions).await?;
@@ -297,7 +297,7 @@ async fn places_of(
 )]
 pub(super) async fn purge(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Response, Problem> {
@@ -305,11 +305,11 @@ pub(super) async fn purge(
     let queue = queue(topic, group);
     let operation = Operation::PurgeQueue { queue: queue.clone() };
     if dry_run {
-        let report = look_before(&front, &asker, &operation, queue).await?;
+        let report = look_before(&front, &caller, &operation, queue).await?;
         let records = report.summary.depth.saturating_sub(report.summary.leased);
         return Ok(Json(RecordCount { records }).into_response());
     }
-    Ok(json_response(ask(&front, &asker, operation).await?))
+    Ok(json_response(ask(&front, &caller, operation).await?))
 }
 
 #[derive(Default, Deserialize, IntoParams)]
@@ -333,12 +333,12 @@ pub(super) struct Unsettled {
 /// State of a group, for a dry run of an operation on it.
 async fn look_before(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     tried: &Operation,
     queue: QueueName,
 ) -> Result<QueueReport, Problem> {
     let look = Operation::DescribeQueue { queue };
-    operate::look_before(front, asker, tried, look, Kind::NoSuchGroup).await
+    operate::look_before(front, caller, tried, look, Kind::NoSuchGroup).await
 }
 
 /// Delete a group; the records of the topic stay. With `dry_run` nothing is done, and the answer says what would be gone.
@@ -351,7 +351,7 @@ async fn look_before(
 )]
 pub(super) async fn delete(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Response, Problem> {
@@ -360,7 +360,7 @@ pub(super) async fn delete(
     let operation = Operation::DeleteQueue { queue: queue.clone(), force };
     if dry_run {
         let group = queue.group.clone();
-        let QueueReport { summary, .. } = look_before(&front, &asker, &operation, queue).await?;
+        let QueueReport { summary, .. } = look_before(&front, &caller, &operation, queue).await?;
         if summary.consumers > 0 && !force {
             let detail = format!("the group {group} has {} consumers", summary.consumers);
             return Err(Problem::new(Kind::Invalid, detail));
@@ -368,6 +368,6 @@ pub(super) async fn delete(
         let gone = Unsettled { records: summary.depth, consumers: summary.consumers };
         return Ok(Json(gone).into_response());
     }
-    ask(&front, &asker, operation).await?;
+    ask(&front, &caller, operation).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

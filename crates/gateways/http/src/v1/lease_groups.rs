@@ -35,7 +35,7 @@ use crate::problem::{Kind, Problem};
 )]
 pub(super) async fn list(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
     let FilteredListQuery { limit, cursor, filter } = request_input::query(&uri)?;
@@ -49,7 +49,7 @@ pub(super) async fn list(
     while page.wants_more() {
         let after = page.after().map(named).transpose()?;
         let operation = Operation::ListQueues { after, queues_max };
-        let found: QueuePage = ask_for(&front, &asker, operation, Kind::NoSuchGroup).await?;
+        let found: QueuePage = ask_for(&front, &caller, operation, Kind::NoSuchGroup).await?;
         page.add(found.queues, found.more, cursor_of, shown)?;
     }
     Ok(page.page())
@@ -80,7 +80,7 @@ fn named(text: &str) -> Result<QueueName, Problem> {
 )]
 pub(super) async fn peek(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
@@ -92,7 +92,7 @@ pub(super) async fn peek(
         from: place(after.as_deref())?,
         records_max: limit as u32,
     };
-    let page: RecordPage = ask_for(&front, &asker, operation, Kind::NoSuchGroup).await?;
+    let page: RecordPage = ask_for(&front, &caller, operation, Kind::NoSuchGroup).await?;
     Ok(PageOf::new(Row::all(&page.records)?, page.next.map(cursor)))
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn peek(
 )]
 pub(super) async fn scheduled(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
@@ -117,7 +117,7 @@ pub(super) async fn scheduled(
         after: place(after.as_deref())?,
         records_max: limit as u32,
     };
-    let page: ScheduledPage = ask_for(&front, &asker, operation, Kind::NoSuchGroup).await?;
+    let page: ScheduledPage = ask_for(&front, &caller, operation, Kind::NoSuchGroup).await?;
     Ok(PageOf::new(Row::all(&page.records)?, page.next.map(cursor)))
 }
 
@@ -158,14 +158,14 @@ pub(super) fn places(records: &[PlaceOf]) -> Result<Vec<RecordPosition>, Problem
 )]
 pub(super) async fn cancel(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     body: Body,
 ) -> Result<Response, Problem> {
     let records = request_input::document::<Places>(&front, body).await?.read()?;
     let what = Cancel::Records(records);
     let operation = Operation::CancelScheduled { queue: queue(topic, group), what };
-    Ok(json_response(ask(&front, &asker, operation, Kind::NoSuchGroup).await?))
+    Ok(json_response(ask(&front, &caller, operation, Kind::NoSuchGroup).await?))
 }
 
 /// Settle single records that are not leased. A leased record is reported and holds no other back.
@@ -179,11 +179,11 @@ pub(super) async fn cancel(
 )]
 pub(super) async fn remove(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, group)): Path<(String, String)>,
     body: Body,
 ) -> Result<Response, Problem> {
     let records = request_input::document::<Places>(&front, body).await?.read()?;
     let operation = Operation::RemoveRecords { queue: queue(topic, group), records };
-    Ok(json_response(ask(&front, &asker, operation, Kind::NoSuchGroup).await?))
+    Ok(json_response(ask(&front, &caller, operation, Kind::NoSuchGroup).await?))
 }

@@ -84,13 +84,13 @@ struct Group {
 
 fn group(
     broker: &Broker,
-    asker: &RequestClient,
+    caller: &RequestClient,
     operation: Operation,
     topic: &str,
     name: &str,
 ) -> Result<Group, Problem> {
-    asker.may(operation, AccessTarget::Group { topic, group: name })?;
-    let found = find(broker, asker, Operation::Describe, topic)?;
+    caller.may(operation, AccessTarget::Group { topic, group: name })?;
+    let found = find(broker, caller, Operation::Describe, topic)?;
     let catalog = broker.catalog();
     let group = catalog.lease_group_named(found.id, name).ok_or_else(|| {
         let detail = format!(
@@ -123,7 +123,7 @@ fn lasting(lease_ms: u64) -> Result<i64, Problem> {
 )]
 pub(super) async fn take(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     Path((topic, name)): Path<(String, String)>,
     body: Body,
@@ -134,9 +134,9 @@ pub(super) async fn take(
     within("max_bytes", max_bytes, HTTP_READ_BYTES_MAX)?;
     let (wait, lease_ms) = (waiting(wait_ms)?, lasting(lease_ms)?);
     let node = front.opened()?;
-    let find = || group(&node.broker, &asker, Operation::Consume, &topic, &name);
+    let find = || group(&node.broker, &caller, Operation::Consume, &topic, &name);
     let mut group = find()?;
-    let spending = RequestCharges::begin(node, &asker, Quota::ConsumerByteRate)?;
+    let spending = RequestCharges::begin(node, &caller, Quota::ConsumerByteRate)?;
     let options = TakeOptions {
         records_max: max_records as u32,
         bytes_max: max_bytes as u64,
@@ -234,7 +234,7 @@ enum Outcome {
 )]
 pub(super) async fn settle(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, name)): Path<(String, String)>,
     body: Body,
 ) -> Result<Json<Settled>, Problem> {
@@ -253,7 +253,7 @@ pub(super) async fn settle(
         Ok((token, settlement))
     });
     let items: Result<Vec<_>, _> = items.collect();
-    end(&front, &asker, &topic, &name, items?).await
+    end(&front, &caller, &topic, &name, items?).await
 }
 
 /// Leases that are to last.
@@ -277,26 +277,26 @@ pub(super) struct Extend {
 )]
 pub(super) async fn extend(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path((topic, name)): Path<(String, String)>,
     body: Body,
 ) -> Result<Json<Settled>, Problem> {
     let Extend { tokens, lease_ms } = request_input::document(&front, body).await?;
     let lease_ms = Some(lasting(lease_ms)?);
     let renewed = tokens.into_iter().map(|token| (token, Settlement::Renew { lease_ms }));
-    end(&front, &asker, &topic, &name, renewed.collect()).await
+    end(&front, &caller, &topic, &name, renewed.collect()).await
 }
 
 async fn end(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     topic: &str,
     name: &str,
     items: Vec<(String, Settlement)>,
 ) -> Result<Json<Settled>, Problem> {
     within("the number of items", items.len(), HTTP_SETTLES_MAX)?;
     let broker = &front.opened()?.broker;
-    let group = group(broker, asker, Operation::Consume, topic, name)?;
+    let group = group(broker, caller, Operation::Consume, topic, name)?;
     let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(items.len());
     let (mut settles, mut places) = (Vec::new(), Vec::new());
     for (place, (token, settlement)) in items.iter().enumerate() {

@@ -50,13 +50,13 @@ pub(super) struct OffsetGroup {
 )]
 pub(super) async fn list(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<OffsetGroup>>, Problem> {
     let Page { limit, cursor } = request_input::query(&uri)?;
     let groups_max = limit.checked()? as u32;
     let operation = Document::ListOffsetGroups { after: cursor, groups_max };
-    let page: OffsetGroupPage = ask_for(&front, &asker, operation, Kind::NoSuchGroup).await?;
+    let page: OffsetGroupPage = ask_for(&front, &caller, operation, Kind::NoSuchGroup).await?;
     let next = page.groups.last().filter(|_| page.more).map(|last| last.name.clone());
     let row = |OffsetGroupSummary { name, membership }| OffsetGroup { name, membership };
     Ok(PageOf::new(page.groups.into_iter().map(row).collect(), next))
@@ -76,14 +76,14 @@ pub(super) struct DescribedGroup {
 
 async fn report(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     group: &str,
     after: Option<String>,
     members_max: u32,
 ) -> Result<OffsetGroupReport, Problem> {
     let group = group.to_owned();
     let operation = Document::DescribeOffsetGroup { group, after, members_max };
-    ask_for(front, asker, operation, Kind::NoSuchGroup).await
+    ask_for(front, caller, operation, Kind::NoSuchGroup).await
 }
 
 /// Describe a group, at the node that coordinates it; another one answers `another-node` and names that one.
@@ -96,12 +96,12 @@ async fn report(
 )]
 pub(super) async fn describe(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(group): Path<String>,
 ) -> Result<Json<DescribedGroup>, Problem> {
-    let report = report(&front, &asker, &group, None, 1).await?;
+    let report = report(&front, &caller, &group, None, 1).await?;
     let OffsetGroupReport { coordinator, membership, .. } = report;
-    let offsets = offsets::count(&front.opened()?.broker, &asker, &group).await?;
+    let offsets = offsets::count(&front.opened()?.broker, &caller, &group).await?;
     Ok(Json(DescribedGroup { name: group, coordinator, membership, offsets }))
 }
 
@@ -116,12 +116,12 @@ pub(super) async fn describe(
 )]
 pub(super) async fn members(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(group): Path<String>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
     let Page { limit, cursor } = request_input::query(&uri)?;
-    let report = report(&front, &asker, &group, cursor, limit.checked()? as u32).await?;
+    let report = report(&front, &caller, &group, cursor, limit.checked()? as u32).await?;
     let next = report.members.last().filter(|_| report.more).map(|last| last.id.clone());
     Ok(PageOf::new(Row::all(&report.members)?, next))
 }
@@ -181,14 +181,14 @@ struct GroupSoughtTo {
 )]
 pub(super) async fn seek(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(group): Path<String>,
     uri: Uri,
     body: Body,
 ) -> Result<Json<GroupSought>, Problem> {
     let DryRunQuery { dry_run } = request_input::query(&uri)?;
     let SeekGroup { to, topics, offsets } = request_input::document(&front, body).await?;
-    if !asker.allows(Action::Read, Resource::Group, &group) {
+    if !caller.allows(Action::Read, Resource::Group, &group) {
         return Err(offsets::refused(&group));
     }
     let to: Vec<OffsetPlace> = match (to, offsets.is_empty()) {
@@ -200,7 +200,7 @@ pub(super) async fn seek(
             };
             offsets.into_iter().map(place).collect()
         }
-        (Some(to), true) => places_of(&front, &asker, &group, topics, &to).await?,
+        (Some(to), true) => places_of(&front, &caller, &group, topics, &to).await?,
         _ => {
             let detail = "a seek has either to, perhaps with topics, or offsets";
             return Err(Problem::new(Kind::BadRequest, detail));
@@ -211,9 +211,9 @@ pub(super) async fn seek(
         return Err(Problem::limited(Kind::Invalid, detail, HTTP_OFFSETS_MAX as u64));
     }
     // The response shows the offsets before the seek, so they are read first.
-    let before = committed(&front, &asker, &group, &to).await?;
+    let before = committed(&front, &caller, &group, &to).await?;
     let operation = Document::SeekOffsetGroup { group, to: to.clone(), dry_run };
-    ask(&front, &asker, operation, Kind::NoSuchGroup).await?;
+    ask(&front, &caller, operation, Kind::NoSuchGroup).await?;
     let (mut again, mut skipped) = (0, 0);
     let sought = to.into_iter().zip(before).map(|(place, before)| {
         if let Some(before) = before {
@@ -230,7 +230,7 @@ pub(super) async fn seek(
 /// Partitions that a seek by time or end applies to, and its offset in each.
 async fn places_of(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     group: &str,
     topics: Option<Vec<String>>,
     to: &str,
@@ -245,7 +245,7 @@ async fn places_of(
     match topics {
         Some(topics) => {
             for name in topics {
-                let found = find(broker, asker, Operation::Browse, &name)?;
+                let found = find(broker, caller, Operation::Browse, &name)?;
                 partitions.extend(found.all().into_iter().map(|id| (name.clone(), id)));
                 if partitions.len() > HTTP_OFFSETS_MAX {
                     break;
@@ -258,7 +258,7 @@ async fn places_of(
             let named = committed.into_iter().filter_map(|(id, _)| {
                 let topic = catalog.topic(id.topic)?;
                 topic.partition(id.index)?;
-                asker
+                caller
                     .sees(AccessTarget::Topic(topic.name()))
                     .then(|| (topic.name().to_string(), id))
             });
@@ -270,7 +270,7 @@ async fn places_of(
         return Err(Problem::limited(Kind::Invalid, detail, HTTP_OFFSETS_MAX as u64));
     }
     for (topic, _) in &partitions {
-        asker.may(Operation::Browse, AccessTarget::Topic(topic))?;
+        caller.may(Operation::Browse, AccessTarget::Topic(topic))?;
     }
     let ids: Vec<PartitionId> = partitions.iter().map(|(_, id)| *id).collect();
     current(broker, &ids).await?;
@@ -285,7 +285,7 @@ async fn places_of(
 /// Committed offsets of the group at these places.
 async fn committed(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     group: &str,
     places: &[OffsetPlace],
 ) -> Result<Vec<Option<u64>>, Problem> {
@@ -294,7 +294,7 @@ async fn committed(
     let mut ids = Vec::with_capacity(places.len());
     for place in places {
         if !known.contains_key(&place.topic) {
-            let found = find(broker, asker, Operation::Browse, &place.topic)?;
+            let found = find(broker, caller, Operation::Browse, &place.topic)?;
             known.insert(place.topic.clone(), found);
         }
         if let Some(found) = known.get(&place.topic) {
@@ -325,16 +325,16 @@ pub(super) struct GroupLoss {
 )]
 pub(super) async fn delete(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(group): Path<String>,
     uri: Uri,
 ) -> Result<Response, Problem> {
     let DryRunQuery { dry_run } = request_input::query(&uri)?;
     let operation = Document::DeleteOffsetGroup { group: group.clone(), dry_run };
-    ask(&front, &asker, operation, Kind::NoSuchGroup).await?;
+    ask(&front, &caller, operation, Kind::NoSuchGroup).await?;
     if !dry_run {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let offsets = offsets::count(&front.opened()?.broker, &asker, &group).await?;
+    let offsets = offsets::count(&front.opened()?.broker, &caller, &group).await?;
     Ok(Json(GroupLoss { offsets }).into_response())
 }

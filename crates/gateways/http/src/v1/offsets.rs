@@ -26,8 +26,8 @@ pub(super) fn refused(group: &str) -> Problem {
     Problem::new(Kind::NotAllowed, detail)
 }
 
-fn may_look(asker: &RequestClient, group: &str) -> Result<(), Problem> {
-    match asker.allows(Action::Describe, Resource::Group, group) {
+fn may_look(caller: &RequestClient, group: &str) -> Result<(), Problem> {
+    match caller.allows(Action::Describe, Resource::Group, group) {
         true => Ok(()),
         false => Err(refused(group)),
     }
@@ -37,11 +37,11 @@ fn may_look(asker: &RequestClient, group: &str) -> Result<(), Problem> {
 /// who may see them.
 pub(super) async fn count(
     broker: &Broker,
-    asker: &RequestClient,
+    caller: &RequestClient,
     group: &str,
 ) -> Result<usize, Problem> {
     let shards = broker.shards();
-    if asker.may_everything() {
+    if caller.may_everything() {
         return shards.offset_count(group).await.map_err(|why| unavailable(&why));
     }
     let (mut count, mut after) = (0, None);
@@ -52,7 +52,7 @@ pub(super) async fn count(
         let is_counted = |partition: &PartitionId| {
             let topic = catalog.topic(partition.topic);
             topic.is_none_or(|topic| {
-                !is_of_other_vhost(topic.name()) || asker.sees(AccessTarget::Topic(topic.name()))
+                !is_of_other_vhost(topic.name()) || caller.sees(AccessTarget::Topic(topic.name()))
             })
         };
         count += found.iter().filter(|(partition, _)| is_counted(partition)).count();
@@ -87,12 +87,12 @@ fn nothing(group: &str) -> Problem {
 /// Names of existing topics that the user may see.
 fn named(
     broker: &Broker,
-    asker: &RequestClient,
+    caller: &RequestClient,
     offsets: &[(PartitionId, CommittedOffset)],
 ) -> BTreeMap<TopicId, String> {
     let catalog = broker.catalog();
     let topics = offsets.iter().filter_map(|(partition, _)| catalog.topic(partition.topic));
-    let seen = topics.filter(|topic| asker.sees(AccessTarget::Topic(topic.name())));
+    let seen = topics.filter(|topic| caller.sees(AccessTarget::Topic(topic.name())));
     seen.map(|topic| (topic.id(), topic.name().to_string())).collect()
 }
 
@@ -125,13 +125,13 @@ struct PartitionLag {
 )]
 pub(super) async fn lag(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(group): Path<String>,
 ) -> Result<Json<Lag>, Problem> {
-    may_look(&asker, &group)?;
+    may_look(&caller, &group)?;
     let broker = &front.opened()?.broker;
     let offsets = all(broker, &group).await?;
-    let rows = rows(broker, &asker, offsets).await?.into_iter().filter_map(|(_, row)| row);
+    let rows = rows(broker, &caller, offsets).await?.into_iter().filter_map(|(_, row)| row);
     let partitions: Vec<PartitionLag> = rows
         .map(|row| PartitionLag {
             topic: row.topic,
@@ -171,15 +171,15 @@ pub(super) struct OffsetRow {
 )]
 pub(super) async fn list(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(group): Path<String>,
     uri: Uri,
 ) -> Result<Json<PageOf<OffsetRow>>, Problem> {
     let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
-    may_look(&asker, &group)?;
+    may_look(&caller, &group)?;
     let broker = &front.opened()?.broker;
-    if count(broker, &asker, &group).await? == 0 {
+    if count(broker, &caller, &group).await? == 0 {
         return Err(nothing(&group));
     }
     let mut page = PageBuilder::new(limit, cursor);
@@ -189,7 +189,7 @@ pub(super) async fn list(
         let mut found = found.map_err(|why| unavailable(&why))?;
         let is_more = found.len() > limit;
         found.truncate(limit);
-        let rows = rows(broker, &asker, found).await?;
+        let rows = rows(broker, &caller, found).await?;
         page.add(rows, is_more, |(at, _)| cursor_of(*at), |(_, row)| Ok(row))?;
     }
     Ok(page.page())
@@ -211,10 +211,10 @@ fn place(cursor: &str) -> Result<PartitionId, Problem> {
 /// The row of each offset; `None` for topics that are gone or that the user may not see.
 async fn rows(
     broker: &Broker,
-    asker: &RequestClient,
+    caller: &RequestClient,
     offsets: Vec<(PartitionId, CommittedOffset)>,
 ) -> Result<Vec<(PartitionId, Option<OffsetRow>)>, Problem> {
-    let names = named(broker, asker, &offsets);
+    let names = named(broker, caller, &offsets);
     let seen = offsets.iter().map(|(at, _)| *at).filter(|at| names.contains_key(&at.topic));
     let seen: Vec<PartitionId> = seen.collect();
     let bounds = broker.shards().bounds(&seen).await.map_err(|why| unavailable(&why))?;

@@ -17,11 +17,11 @@ use crate::problem::{Kind, Problem};
 /// exist.
 pub(super) async fn ask(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     operation: Operation,
     missing: Kind,
 ) -> Result<Vec<u8>, Problem> {
-    carry_out(front, asker.rights(), operation, missing).await
+    carry_out(front, caller.rights(), operation, missing).await
 }
 
 async fn carry_out(
@@ -49,12 +49,12 @@ fn problem(error: &AdminError, missing: Kind) -> Problem {
 /// Result of a dry run, computed by the query `look`. The user needs the right to `tried`, but not to `look`.
 pub(super) async fn look_before<T: DeserializeOwned>(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     tried: &Operation,
     look: Operation,
     missing: Kind,
 ) -> Result<T, Problem> {
-    let allowed = front.opened()?.admin.check(asker.rights(), tried);
+    let allowed = front.opened()?.admin.check(caller.rights(), tried);
     allowed.map_err(|error| problem(&error, missing))?;
     read(carry_out(front, &Rights::everything(), look, missing).await?)
 }
@@ -62,11 +62,11 @@ pub(super) async fn look_before<T: DeserializeOwned>(
 /// As [`ask`], decoded.
 pub(super) async fn ask_for<T: DeserializeOwned>(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     operation: Operation,
     missing: Kind,
 ) -> Result<T, Problem> {
-    read(ask(front, asker, operation, missing).await?)
+    read(ask(front, caller, operation, missing).await?)
 }
 
 fn read<T: DeserializeOwned>(answer: Vec<u8>) -> Result<T, Problem> {

@@ -134,10 +134,10 @@ struct Process {
 )]
 pub(super) async fn overview(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
 ) -> Result<Json<Overview>, Problem> {
-    asker.cluster(Action::Describe)?;
+    caller.cluster(Action::Describe)?;
     let node = front.opened()?;
     let vitals = node.broker.vitals();
     let traffic = front.options().connections.traffic_seen();

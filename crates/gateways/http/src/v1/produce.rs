@@ -83,15 +83,15 @@ struct Placed {
 )]
 pub(super) async fn produce(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     Path(topic): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
     let node = front.opened()?;
     let broker = &node.broker;
-    let topic = find(broker, &asker, access::Operation::Append, &topic)?;
-    let spending = RequestCharges::begin(node, &asker, Quota::ProducerByteRate)?;
+    let topic = find(broker, &caller, access::Operation::Append, &topic)?;
+    let spending = RequestCharges::begin(node, &caller, Quota::ProducerByteRate)?;
     let (head, body) = request.into_parts();
     let body = request_input::whole(&front, body, HTTP_BODY_BYTES_MAX).await?;
     spending.charge(body.len() as u64);

@@ -35,12 +35,12 @@ struct ListedQuota<'a> {
 )]
 pub(super) async fn list(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
     let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
-    asker.cluster(Action::DescribeConfigs)?;
+    caller.cluster(Action::DescribeConfigs)?;
     let table = front.opened()?.quotas.table();
     let all: Vec<ListedQuota<'_>> =
         table.iter().map(|(entity, quotas)| ListedQuota { entity, quotas }).collect();
@@ -70,12 +70,12 @@ pub(super) struct QuotaChange {
 )]
 pub(super) async fn change(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     uri: Uri,
     body: Body,
 ) -> Result<StatusCode, Problem> {
     let DryRunQuery { dry_run } = request_input::query(&uri)?;
-    asker.cluster(Action::AlterConfigs)?;
+    caller.cluster(Action::AlterConfigs)?;
     let QuotaChange { entity, quotas } = request_input::document(&front, body).await?;
     let mut of = Entity::default();
     for (word, name) in entity {

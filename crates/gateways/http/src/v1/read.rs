@@ -77,7 +77,7 @@ pub(super) struct Read {
 )]
 pub(super) async fn read(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     Path((topic, partition)): Path<(String, String)>,
     uri: Uri,
@@ -88,8 +88,8 @@ pub(super) async fn read(
     let wait = waiting(wait_ms)?;
     let node = front.opened()?;
     let broker = &node.broker;
-    let topic = find(broker, &asker, Operation::Browse, &topic)?;
-    let spending = RequestCharges::begin(node, &asker, Quota::ConsumerByteRate)?;
+    let topic = find(broker, &caller, Operation::Browse, &topic)?;
+    let spending = RequestCharges::begin(node, &caller, Quota::ConsumerByteRate)?;
     let index = partition.parse().map_err(|_| {
         Problem::new(Kind::BadRequest, format!("{partition:?} is no number of a partition"))
     })?;

@@ -28,12 +28,12 @@ use crate::problem::{Kind, Problem};
 )]
 pub(super) async fn list(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<Row>>, Problem> {
     let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
-    asker.cluster(Action::Describe)?;
+    caller.cluster(Action::Describe)?;
     PageOf::numbered(&node_users(front.opened()?)?.rules(), limit, cursor.as_deref())
 }
 
@@ -53,10 +53,10 @@ async fn read(front: &FrontEnd, body: Body) -> Result<Rule, Problem> {
 )]
 pub(super) async fn add(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     body: Body,
 ) -> Result<StatusCode, Problem> {
-    asker.cluster(Action::Alter)?;
+    caller.cluster(Action::Alter)?;
     let rule = read(&front, body).await?;
     node_users(front.opened()?)?.add_rules(vec![rule]).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
@@ -72,10 +72,10 @@ pub(super) async fn add(
 )]
 pub(super) async fn delete(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     body: Body,
 ) -> Result<StatusCode, Problem> {
-    asker.cluster(Action::Alter)?;
+    caller.cluster(Action::Alter)?;
     let rule = read(&front, body).await?;
     let filter = RuleFilter {
         resource: Some(rule.resource),
@@ -125,12 +125,12 @@ pub(super) struct Explained {
 )]
 pub(super) async fn explain(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     uri: Uri,
 ) -> Result<Json<Explained>, Problem> {
     let ExplainQuery { user, resource, name, action, host } = request_input::query(&uri)?;
-    asker.cluster(Action::Describe)?;
+    caller.cluster(Action::Describe)?;
     let unknown = |what, word: &str| {
         Problem::new(Kind::BadRequest, format!("{word:?} is no {what} of rules"))
     };

@@ -102,7 +102,7 @@ struct SearchResult {
 )]
 pub(super) async fn search(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -113,8 +113,8 @@ pub(super) async fn search(
     filter.check()?;
     let node = front.opened()?;
     let broker = &node.broker;
-    let topic = find(broker, &asker, Operation::Browse, &topic)?;
-    let spending = RequestCharges::begin(node, &asker, Quota::ConsumerByteRate)?;
+    let topic = find(broker, &caller, Operation::Browse, &topic)?;
+    let spending = RequestCharges::begin(node, &caller, Quota::ConsumerByteRate)?;
     let partitions = match partition {
         Some(index) => vec![topic.partition(index)?],
         None => topic.all(),

@@ -47,13 +47,13 @@ pub(super) async fn show(
 ) -> Result<Json<Session>, Problem> {
     let node = front.opened()?;
     let required = login::is_required(node, &peer);
-    let shown = match login::asker(&front, node, &peer, &headers).await {
-        Ok(asker) => {
+    let shown = match login::caller(&front, node, &peer, &headers).await {
+        Ok(caller) => {
             let ends_in = login::resumed(&front, node, &peer, &headers).map(|it| it.ends_in);
             let now_ms = node.broker.clock().now_ms();
             Session {
-                user: asker.name().map(str::to_owned),
-                everything: asker.may_everything(),
+                user: caller.name().map(str::to_owned),
+                everything: caller.may_everything(),
                 required,
                 ends_ms: ends_in.map(|left| now_ms + left.as_millis() as i64),
             }

@@ -65,7 +65,7 @@ impl Default for StreamQuery {
 )]
 pub(super) async fn stream(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Extension(peer): Extension<Peer>,
     Path(topic): Path<String>,
     uri: Uri,
@@ -73,13 +73,13 @@ pub(super) async fn stream(
 ) -> Result<Response, Problem> {
     let StreamQuery { from } = request_input::query(&uri)?;
     let broker = front.opened()?.broker.clone();
-    let topic = find(&broker, &asker, Operation::Browse, &topic)?;
+    let topic = find(&broker, &caller, Operation::Browse, &topic)?;
     if topic.partitions as usize > HTTP_STREAM_PARTITIONS_MAX {
         let detail = format!("the topic has {} partitions: read each by itself", topic.partitions);
         let most = HTTP_STREAM_PARTITIONS_MAX as u64;
         return Err(Problem::limited(Kind::Invalid, detail, most));
     }
-    let spending = RequestCharges::begin(front.opened()?, &asker, Quota::ConsumerByteRate)?;
+    let spending = RequestCharges::begin(front.opened()?, &caller, Quota::ConsumerByteRate)?;
     current(&broker, &topic.all()).await?;
     let positions = match headers.get(LAST_EVENT) {
         Some(last) => resumed(&topic, last.to_str().unwrap_or_default())?,
@@ -93,7 +93,7 @@ pub(super) async fn stream(
         broker,
         front,
         peer,
-        asker,
+        caller,
         topic,
         positions,
         watch,
@@ -152,7 +152,7 @@ struct Tail {
     broker: Broker,
     front: FrontEnd,
     peer: Peer,
-    asker: RequestClient,
+    caller: RequestClient,
     topic: TopicInfo,
     /// By partition: the offset of the next record to be sent.
     positions: Vec<u64>,
@@ -173,7 +173,7 @@ impl Tail {
             }
             // Rights may have changed since the stream began.
             let node = self.front.node()?;
-            if self.front.is_draining() || !self.asker.still_reads(node, &self.topic.name) {
+            if self.front.is_draining() || !self.caller.still_reads(node, &self.topic.name) {
                 return None;
             }
             let owed = std::mem::take(&mut self.owed);

@@ -167,7 +167,7 @@ pub(super) struct ChangedTopic {
 )]
 pub(super) async fn patch(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(name): Path<String>,
     uri: Uri,
     headers: HeaderMap,
@@ -175,12 +175,12 @@ pub(super) async fn patch(
 ) -> Result<Response, Problem> {
     let DryRunQuery { dry_run } = request_input::query(&uri)?;
     let wanted: TopicChange = request_input::document(&front, body).await?;
-    asker.may(Operation::Alter, AccessTarget::Topic(&name))?;
+    caller.may(Operation::Alter, AccessTarget::Topic(&name))?;
     let node = front.opened()?;
     let broker = &node.broker;
-    let found = find(broker, &asker, Operation::Describe, &name)?;
+    let found = find(broker, &caller, Operation::Describe, &name)?;
     if let Some(more) = wanted.partitions.filter(|_| !dry_run) {
-        let spending = RequestCharges::begin(node, &asker, Quota::ControllerMutationRate)?;
+        let spending = RequestCharges::begin(node, &caller, Quota::ControllerMutationRate)?;
         spending.charge(more.saturating_sub(found.partitions).into());
     }
     let changed = change(broker, &name, &headers, &wanted, dry_run).await?;

@@ -61,11 +61,11 @@ impl TopicInfo {
 /// Finds a topic for an operation. Without the right to it, the response does not reveal whether the topic exists.
 pub(super) fn find(
     broker: &Broker,
-    asker: &RequestClient,
+    caller: &RequestClient,
     operation: Operation,
     name: &str,
 ) -> Result<TopicInfo, Problem> {
-    asker.may(operation, AccessTarget::Topic(name))?;
+    caller.may(operation, AccessTarget::Topic(name))?;
     let catalog = broker.catalog();
     let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
     Ok(TopicInfo {
@@ -121,7 +121,7 @@ pub(super) struct Listing {
 )]
 pub(super) async fn list(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<TopicRow>>, Problem> {
     let Listing { limit, cursor, filter, counts } = request_input::query(&uri)?;
@@ -133,7 +133,7 @@ pub(super) async fn list(
         let mut seen: Vec<_> = catalog
             .topics_from(from)
             .filter(|topic| {
-                filter.fits(topic.name()) && asker.sees(AccessTarget::Topic(topic.name()))
+                filter.fits(topic.name()) && caller.sees(AccessTarget::Topic(topic.name()))
             })
             .take(limit + 1)
             .collect();
@@ -193,14 +193,14 @@ fn one() -> u32 {
 )]
 pub(super) async fn create(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     body: Body,
 ) -> Result<(StatusCode, Json<Topic>), Problem> {
     let CreateTopic { name, partitions, config } = request_input::document(&front, body).await?;
-    asker.creates_topic(&name)?;
+    caller.creates_topic(&name)?;
     let node = front.opened()?;
     let broker = &node.broker;
-    let spending = RequestCharges::begin(node, &asker, Quota::ControllerMutationRate)?;
+    let spending = RequestCharges::begin(node, &caller, Quota::ControllerMutationRate)?;
     spending.charge(partitions.into());
     let uuid = broker.entropy().uuid();
     let new = NewTopic { name: name.clone(), uuid, partitions, config };
@@ -244,11 +244,11 @@ struct Partition {
 )]
 pub(super) async fn describe(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
 ) -> Result<Response, Problem> {
     let broker = &front.opened()?.broker;
-    find(broker, &asker, Operation::Describe, &topic)?;
+    find(broker, &caller, Operation::Describe, &topic)?;
     // The tag first: one that is older than the response only makes a later change fail. A newer one would let a change
     // of an outdated response pass.
     let tag = CurrentTopic::of(broker, &topic)?.header()?;
@@ -303,21 +303,21 @@ pub(super) struct TopicLoss {
 )]
 pub(super) async fn delete(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(topic): Path<String>,
     uri: Uri,
 ) -> Result<Response, Problem> {
     let DryRunQuery { dry_run } = request_input::query(&uri)?;
     let node = front.opened()?;
     let broker = &node.broker;
-    let found = find(broker, &asker, Operation::Delete, &topic)?;
+    let found = find(broker, &caller, Operation::Delete, &topic)?;
     if dry_run {
         let Topic { partitions, groups, .. } = described(broker, &topic).await?;
         let records = partitions.iter().map(|it| it.end - it.start.min(it.end)).sum();
         let loss = TopicLoss { records, partitions: found.partitions, groups };
         return Ok(Json(loss).into_response());
     }
-    let spending = RequestCharges::begin(node, &asker, Quota::ControllerMutationRate)?;
+    let spending = RequestCharges::begin(node, &caller, Quota::ControllerMutationRate)?;
     spending.charge(found.partitions.into());
     broker.delete_topic(found.id).await.map_err(|error| not_changed(&error))?;
     Ok(StatusCode::NO_CONTENT.into_response())

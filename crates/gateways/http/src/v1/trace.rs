@@ -87,7 +87,7 @@ pub(super) struct Trace {
 )]
 pub(super) async fn trace(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<Trace>, Problem> {
     let traced: TraceQuery = request_input::query(&uri)?;
@@ -107,10 +107,10 @@ pub(super) async fn trace(
         }
     };
     let after = cursor.as_deref().map(read_cursor).transpose()?;
-    let spending = RequestCharges::begin(node, &asker, Quota::ConsumerByteRate)?;
+    let spending = RequestCharges::begin(node, &caller, Quota::ConsumerByteRate)?;
     let records_max = limit as u32;
     let operation = Operation::FindRecords { topic, by, from_ms, after, records_max };
-    let found: FoundRecords = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
+    let found: FoundRecords = ask_for(&front, &caller, operation, Kind::NoSuchTopic).await?;
     let FoundRecords { records: places, looked_at, looked_at_bytes, next } = found;
     spending.charge(looked_at_bytes);
     let mut records = Vec::with_capacity(places.len());
@@ -118,7 +118,7 @@ pub(super) async fn trace(
         let place =
             RecordPosition { partition: found.record.partition, offset: found.record.offset };
         let operation = Operation::DescribeRecord { topic: found.topic, place };
-        records.push(ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?);
+        records.push(ask_for(&front, &caller, operation, Kind::NoSuchTopic).await?);
     }
     Ok(Json(Trace { records, looked_at, looked_at_bytes, next: next.map(cursor_of) }))
 }

@@ -68,12 +68,12 @@ pub(super) fn refused(error: UserError) -> Problem {
 )]
 pub(super) async fn list(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     uri: Uri,
 ) -> Result<Json<PageOf<User>>, Problem> {
     let Page { limit, cursor } = request_input::query(&uri)?;
     let limit = limit.checked()?;
-    asker.cluster(Action::Describe)?;
+    caller.cluster(Action::Describe)?;
     let users = node_users(front.opened()?)?;
     let after = |name: &str| cursor.as_deref().is_none_or(|cursor| name > cursor);
     let rest = users.list().into_iter().filter(|user| after(&user.name));
@@ -134,10 +134,10 @@ async fn verifiers(node: &Node, password: String) -> Result<Verifiers, Problem> 
 )]
 pub(super) async fn add(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     body: Body,
 ) -> Result<(StatusCode, Json<AddedUser>), Problem> {
-    asker.cluster(Action::Alter)?;
+    caller.cluster(Action::Alter)?;
     let NewUser { name, password } = request_input::document(&front, body).await?;
     let node = front.opened()?;
     let verifiers = verifiers(node, password).await?;
@@ -157,11 +157,11 @@ pub(super) async fn add(
 )]
 pub(super) async fn set_password(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(user): Path<String>,
     body: Body,
 ) -> Result<StatusCode, Problem> {
-    asker.cluster(Action::Alter)?;
+    caller.cluster(Action::Alter)?;
     let NewPassword { password } = request_input::document(&front, body).await?;
     let node = front.opened()?;
     let verifiers = verifiers(node, password).await?;
@@ -179,10 +179,10 @@ pub(super) async fn set_password(
 )]
 pub(super) async fn delete(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     Path(user): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    asker.cluster(Action::Alter)?;
+    caller.cluster(Action::Alter)?;
     node_users(front.opened()?)?.delete(&user).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }

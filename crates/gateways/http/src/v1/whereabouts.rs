@@ -65,7 +65,7 @@ type RecordPath = Path<(String, String, String)>;
 /// The operation that describes the record at a place.
 fn describe(
     front: &FrontEnd,
-    asker: &RequestClient,
+    caller: &RequestClient,
     Path(at): RecordPath,
 ) -> Result<Document, Problem> {
     let (topic, partition, offset) = at;
@@ -74,7 +74,7 @@ fn describe(
     };
     let no_place = || Problem::new(Kind::BadRequest, "a place is a partition and an offset");
     let place = read().ok_or_else(no_place)?;
-    let found = find(&front.opened()?.broker, asker, Operation::Browse, &topic)?;
+    let found = find(&front.opened()?.broker, caller, Operation::Browse, &topic)?;
     found.partition(place.partition)?;
     Ok(Document::DescribeRecord { topic, place })
 }
@@ -89,11 +89,11 @@ fn describe(
 )]
 pub(super) async fn find_out(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     at: RecordPath,
 ) -> Result<Json<Whereabouts>, Problem> {
-    let operation = describe(&front, &asker, at)?;
-    let history: RecordHistory = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
+    let operation = describe(&front, &caller, at)?;
+    let history: RecordHistory = ask_for(&front, &caller, operation, Kind::NoSuchTopic).await?;
     let RecordHistory { presence: record, start, end, truncated, .. } = history;
     // A record that is gone is in no group.
     let groups = history.groups.into_iter().filter(|group| group.state != GroupState::Gone);
@@ -119,11 +119,11 @@ pub(super) async fn find_out(
 )]
 pub(super) async fn history(
     State(front): State<FrontEnd>,
-    Extension(asker): Extension<RequestClient>,
+    Extension(caller): Extension<RequestClient>,
     at: RecordPath,
 ) -> Result<Response, Problem> {
-    let operation = describe(&front, &asker, at)?;
-    Ok(json_response(ask(&front, &asker, operation, Kind::NoSuchTopic).await?))
+    let operation = describe(&front, &caller, at)?;
+    Ok(json_response(ask(&front, &caller, operation, Kind::NoSuchTopic).await?))
 }
 
 impl From<GroupHistory> for InGroup {

@@ -41,7 +41,7 @@ async fn certificate_identifies_a_client_unless_it_sends_a_password() {
     let tls = authority.tls(&clients, gateway::tls::ClientCertificates::Optional);
     let server = Server::encrypted(tls).await;
     let (_broker, users) = server.open(LOGIN).await;
-    users.believe_certificates("cn".parse().expect("a mapping"));
+    users.trust_certificates("cn".parse().expect("a mapping"));
     let all = Clients { authority, clients };
     let named = |name: &str| all.clients.named(name);
 
@@ -85,7 +85,7 @@ async fn expired_certificate_is_rejected() {
     let tls = authority.tls(&clients, gateway::tls::ClientCertificates::Required);
     let server = Server::encrypted(tls).await;
     let (_broker, users) = server.open(LOGIN).await;
-    users.believe_certificates("cn".parse().expect("a mapping"));
+    users.trust_certificates("cn".parse().expect("a mapping"));
     let all = Clients { authority, clients };
     let ends_in = Some(Duration::from_secs(3));
     let holder = CertificateSubject { common: &["root"], ends_in, ..CertificateSubject::default() };

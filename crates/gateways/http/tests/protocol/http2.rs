@@ -218,7 +218,7 @@ async fn tls_client_negotiates_the_version_and_sends_its_certificate() {
     let login =
         LoginOptions { plain: Admission::Required, tls: Admission::Required, plaintext: false };
     let (_broker, users) = server.open(login).await;
-    users.believe_certificates("cn".parse().expect("a mapping"));
+    users.trust_certificates("cn".parse().expect("a mapping"));
     let address = server.encrypted.expect("it encrypts");
     let root = clients.named("root");
     let open = async |protocols: &[&[u8]]| {

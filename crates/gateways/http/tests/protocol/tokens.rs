@@ -29,7 +29,7 @@ async fn valid_bearer_token_identifies_the_client_and_others_are_rejected() {
     let tokens = Tokens::new(options, world.clock.clone());
     let (_stop, stopping) = watch::channel(false);
     tokio::spawn(tokens.clone().follow(world, stopping));
-    users.believe_tokens(tokens);
+    users.trust_tokens(tokens);
     assert_eq!(bearing(&server, &token).await.status, 200);
     let lower = format!("bearer {token}");
     assert_eq!(get(server.address, "/metrics", &[("authorization", &lower)]).await.status, 200);

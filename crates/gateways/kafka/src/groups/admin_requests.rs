@@ -60,10 +60,10 @@ pub(crate) async fn find_coordinator(
     let message: FindCoordinatorRequest = request.decode()?;
     let _ = KnownLeaders::once_led(gateway, session.is_encrypted()).await;
     let version = request.head.version;
-    let asker = &request.asker;
+    let caller = &request.caller;
     let response = if version >= 4 {
         let coordinators = message.coordinator_keys.into_iter().map(|key| {
-            let found = find_one(gateway, session, asker, message.key_type, &key, version);
+            let found = find_one(gateway, session, caller, message.key_type, &key, version);
             let coordinator = Coordinator::default().with_key(key);
             match &found {
                 Ok(node) => coordinator
@@ -80,7 +80,7 @@ pub(crate) async fn find_coordinator(
         });
         FindCoordinatorResponse::default().with_coordinators(coordinators.collect())
     } else {
-        match &find_one(gateway, session, asker, message.key_type, &message.key, version) {
+        match &find_one(gateway, session, caller, message.key_type, &message.key, version) {
             Ok(node) => FindCoordinatorResponse::default()
                 .with_node_id(broker_id(node.id))
                 .with_host(host_of(node))
@@ -100,13 +100,13 @@ pub(crate) async fn find_coordinator(
 fn find_one(
     gateway: &Gateway,
     session: &Session,
-    asker: &Caller,
+    caller: &Caller,
     key_type: i8,
     key: &str,
     version: i16,
 ) -> Result<ReachableNode, Fault> {
     let group = check_key(session, key_type, key, version)?;
-    asker.group(group).map_err(Fault::plain)?;
+    caller.group(group).map_err(Fault::plain)?;
     let leader = gateway.broker.coordinator(group);
     let found = leader.and_then(|leader| reached_node(gateway, leader, session.is_encrypted()));
     found.ok_or_else(|| {
@@ -174,18 +174,18 @@ pub(crate) async fn list(
     let permit = gateway.answer_room(count * LISTED_GROUP_BYTES).await;
     let states = lower_case(&message.states_filter);
     let types = lower_case(&message.types_filter);
-    let asker = &request.asker;
-    let mut listed = durable_groups(gateway, asker).await;
+    let caller = &request.caller;
+    let mut listed = durable_groups(gateway, caller).await;
     gateway.options.groups.for_each(|name, group| {
-        if tenants::is_listed(&gateway.broker, asker.rights(), group) {
+        if tenants::is_listed(&gateway.broker, caller.rights(), group) {
             let row = listed_group(group.protocol_type(), group.state_name(), group.type_name());
             listed.insert(name.to_string(), row);
         }
     });
-    let sees_all = asker.may_describe_cluster();
+    let sees_all = caller.may_describe_cluster();
     let groups = listed
         .into_iter()
-        .filter(|(name, _)| sees_all || asker.group(name).is_ok())
+        .filter(|(name, _)| sees_all || caller.group(name).is_ok())
         .filter(|(_, group)| {
             states.is_empty() || states.contains(&group.group_state.to_lowercase())
         })
@@ -198,12 +198,13 @@ pub(crate) async fn list(
 }
 
 /// Groups that exist without members (by offsets or lease groups), listed as empty.
-async fn durable_groups(gateway: &Gateway, asker: &Caller) -> BTreeMap<String, ListedGroup> {
+async fn durable_groups(gateway: &Gateway, caller: &Caller) -> BTreeMap<String, ListedGroup> {
     let mut listed = BTreeMap::new();
     let mut pace = YieldBudget::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
     // Adds the groups that this node coordinates: clients query every node. Returns the last name, after
     // which the next page begins.
-    let is_seen = |name: &String| tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
+    let is_seen =
+        |name: &String| tenants::sees_lease_groups(&gateway.broker, caller.rights(), name);
     let mut add = async |names: Vec<String>, row: &ListedGroup, of_leases: bool| {
         let last = names.last().cloned()?;
         pace.step(names.len() as u32).await;
@@ -256,13 +257,13 @@ pub(crate) async fn describe(
     let response = DescribeGroupsResponse::default();
     let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
     let mut have_some = WithOffsets::default();
-    let asker = &request.asker;
+    let caller = &request.caller;
     for (place, name) in message.groups.iter().enumerate() {
         let has_offsets = have_some.at(gateway, &message.groups, place).await;
         let describe = || {
-            let described = describe_one(gateway, asker, name, version, has_offsets);
+            let described = describe_one(gateway, caller, name, version, has_offsets);
             if message.include_authorized_operations && described.error_code == 0 {
-                described.with_authorized_operations(asker.group_bits(name))
+                described.with_authorized_operations(caller.group_bits(name))
             } else {
                 described
             }
@@ -279,13 +280,13 @@ pub(crate) async fn describe(
 
 fn describe_one(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     name: &GroupId,
     version: i16,
     has_offsets: Result<bool, ResponseError>,
 ) -> DescribedGroup {
     let described = DescribedGroup::default().with_group_id(name.clone());
-    let has_offsets = match check_group(asker, name).and(has_offsets) {
+    let has_offsets = match check_group(caller, name).and(has_offsets) {
         Ok(has_offsets) => has_offsets,
         Err(error) => return described.with_error_code(error.code()),
     };
@@ -294,7 +295,7 @@ fn describe_one(
         Err(error) => return described.with_error_code(error.code()),
     };
     groups.visit(name, |visit| match visit.group {
-        Some(group) if check_described(gateway, asker, group).is_err() => {
+        Some(group) if check_described(gateway, caller, group).is_err() => {
             described.with_error_code(ResponseError::TopicAuthorizationFailed.code())
         }
         Some(Group::Classic(group)) => describe_classic(described, group),
@@ -355,7 +356,7 @@ pub(crate) async fn delete(
     let message: DeleteGroupsRequest = request.decode()?;
     let mut results = Vec::with_capacity(message.groups_names.len());
     for name in message.groups_names {
-        let code = code_of(delete_one(gateway, &request.asker, &name).await);
+        let code = code_of(delete_one(gateway, &request.caller, &name).await);
         results.push(DeletableGroupResult::default().with_group_id(name).with_error_code(code));
     }
     let response = DeleteGroupsResponse::default().with_results(results);
@@ -364,11 +365,11 @@ pub(crate) async fn delete(
 
 async fn delete_one(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     name: &GroupId,
 ) -> Result<(), ResponseError> {
-    check_group(asker, name)?;
-    let may_delete = tenants::may_be_deleted(&gateway.broker, asker.rights(), name).await;
+    check_group(caller, name)?;
+    let may_delete = tenants::may_be_deleted(&gateway.broker, caller.rights(), name).await;
     if !may_delete.map_err(|why| Fault::from(why).error)? {
         return Err(ResponseError::GroupAuthorizationFailed);
     }

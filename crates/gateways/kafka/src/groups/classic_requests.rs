@@ -29,8 +29,8 @@ use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
 /// Checks that the caller may perform its action on the group, and that the name is valid.
-pub(crate) fn check_group(asker: &Caller, name: &str) -> Result<(), ResponseError> {
-    asker.group(name)?;
+pub(crate) fn check_group(caller: &Caller, name: &str) -> Result<(), ResponseError> {
+    caller.group(name)?;
     check_group_name(name)
 }
 
@@ -51,8 +51,8 @@ pub(crate) async fn join(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: JoinGroupRequest = request.decode()?;
-    let Request { head, permit, asker, .. } = request;
-    let mut response = match asker.group(&message.group_id) {
+    let Request { head, permit, caller, .. } = request;
+    let mut response = match caller.group(&message.group_id) {
         Ok(()) => join_response(gateway, session, &head, message, permit).await,
         Err(error) => join_refused(&message.member_id, error),
     };
@@ -204,8 +204,8 @@ pub(crate) async fn sync(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: SyncGroupRequest = request.decode()?;
-    let Request { head, permit, asker, .. } = request;
-    let response = match asker.group(&message.group_id) {
+    let Request { head, permit, caller, .. } = request;
+    let response = match caller.group(&message.group_id) {
         Ok(()) => sync_response(gateway, message, permit).await,
         Err(error) => SyncGroupResponse::default().with_error_code(error.code()),
     };
@@ -279,7 +279,7 @@ pub(crate) fn heartbeat(gateway: &Gateway, mut request: Request) -> Result<Respo
     let message: HeartbeatRequest = request.decode()?;
     let (member, generation) = (&message.member_id, message.generation_id);
     let instance = message.group_instance_id.as_deref();
-    let result = check_group(&request.asker, &message.group_id).and_then(|()| {
+    let result = check_group(&request.caller, &message.group_id).and_then(|()| {
         let beat = gateway.coordinator(&message.group_id)?.visit(&message.group_id, |visit| {
             match visit.group {
                 Some(Group::Classic(group)) => {
@@ -307,7 +307,7 @@ pub(crate) async fn leave(
         message.members = vec![MemberIdentity::default().with_member_id(member)];
     }
     let mut response = LeaveGroupResponse::default();
-    if let Err(error) = check_group(&request.asker, &message.group_id) {
+    if let Err(error) = check_group(&request.caller, &message.group_id) {
         response.error_code = error.code();
         return Response::encode(&request.head, &response);
     }

@@ -50,14 +50,14 @@ pub(crate) async fn heartbeat(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let mut message: ConsumerGroupHeartbeatRequest = request.decode()?;
-    let Request { head, asker, .. } = request;
+    let Request { head, caller, .. } = request;
     if message.member_id.is_empty()
         && message.member_epoch == JOINING
         && head.version < NAMED_BY_CLIENT_SINCE
     {
         message.member_id = StrBytes::from_string(gateway.broker.entropy().uuid().to_string());
     }
-    let result = match check_heartbeat(gateway, &asker, &message) {
+    let result = match check_heartbeat(gateway, &caller, &message) {
         Ok(_) if message.member_epoch < JOINING => leave(gateway, &message).await,
         Ok(assignor) => report(gateway, session, &head, &message, assignor).await,
         Err(fault) => Err(fault),
@@ -74,17 +74,17 @@ pub(crate) async fn heartbeat(
 /// Checks that need no group. Returns the requested assignor.
 fn check_heartbeat(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     message: &ConsumerGroupHeartbeatRequest,
 ) -> Result<Option<Assignor>, Fault> {
     let invalid = |reason: &'static str| Err(Fault::new(ResponseError::InvalidRequest, reason));
     let is_blank =
         |text: &Option<StrBytes>| text.as_ref().is_some_and(|text| text.trim().is_empty());
-    check_group(asker, &message.group_id).map_err(Fault::plain)?;
+    check_group(caller, &message.group_id).map_err(Fault::plain)?;
     // Topics that match a pattern are unknown to the member until they are assigned. Reading them is
     // authorized separately.
     for topic in message.subscribed_topic_names.iter().flatten() {
-        asker.topic(topic)?;
+        caller.topic(topic)?;
     }
     if is_blank(&message.instance_id) {
         return invalid("InstanceId can't be empty.");
@@ -256,7 +256,7 @@ pub(crate) async fn describe(
     let response = ConsumerGroupDescribeResponse::default();
     let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
     let mut have_some = WithOffsets::default();
-    let asker = &request.asker;
+    let caller = &request.caller;
     for (place, name) in message.group_ids.iter().enumerate() {
         let has_offsets = have_some.at(gateway, &message.group_ids, place).await;
         let refuse = |fault: Fault| {
@@ -265,9 +265,9 @@ pub(crate) async fn describe(
                 .with_error_code(fault.code())
                 .with_error_message(fault.message_bytes())
         };
-        let describe = || match describe_one(gateway, asker, name, version, has_offsets) {
+        let describe = || match describe_one(gateway, caller, name, version, has_offsets) {
             Ok(described) if message.include_authorized_operations => {
-                described.with_authorized_operations(asker.group_bits(name))
+                described.with_authorized_operations(caller.group_bits(name))
             }
             Ok(described) => described,
             Err(fault) => refuse(fault),
@@ -279,18 +279,18 @@ pub(crate) async fn describe(
 
 fn describe_one(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     name: &GroupId,
     version: i16,
     has_offsets: Result<bool, ResponseError>,
 ) -> Result<DescribedGroup, Fault> {
-    let has_offsets = check_group(asker, name).and(has_offsets).map_err(Fault::plain)?;
+    let has_offsets = check_group(caller, name).and(has_offsets).map_err(Fault::plain)?;
     let is_durable =
-        has_offsets || tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
+        has_offsets || tenants::sees_lease_groups(&gateway.broker, caller.rights(), name);
     let mut described = gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| {
         match visit.group {
             Some(known @ Group::Consumer(_)) => {
-                check_described(gateway, asker, known)?;
+                check_described(gateway, caller, known)?;
                 let Group::Consumer(group) = known else { return Err(group_not_found(name)) };
                 Ok(describe_group(group, version))
             }

@@ -74,8 +74,8 @@ pub(crate) async fn handle(
 }
 
 /// Refuses to describe a group if the caller may not see one of its topics, as Kafka does.
-fn check_described(gateway: &Gateway, asker: &Caller, group: &Group) -> Result<(), Fault> {
-    match tenants::may_be_described(&gateway.broker, asker.rights(), group) {
+fn check_described(gateway: &Gateway, caller: &Caller, group: &Group) -> Result<(), Fault> {
+    match tenants::may_be_described(&gateway.broker, caller.rights(), group) {
         true => Ok(()),
         false => Err(Fault::new(
             ResponseError::TopicAuthorizationFailed,

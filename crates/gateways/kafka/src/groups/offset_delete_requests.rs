@@ -21,8 +21,8 @@ pub(crate) async fn delete(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: OffsetDeleteRequest = request.decode()?;
-    let deleted = match request.asker.group(&message.group_id) {
-        Ok(()) => delete_offsets(gateway, &request.asker, &message).await,
+    let deleted = match request.caller.group(&message.group_id) {
+        Ok(()) => delete_offsets(gateway, &request.caller, &message).await,
         Err(error) => Err(error),
     };
     let response = match deleted {
@@ -34,7 +34,7 @@ pub(crate) async fn delete(
 
 async fn delete_offsets(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     message: &OffsetDeleteRequest,
 ) -> Result<Vec<OffsetDeleteResponseTopic>, ResponseError> {
     let subscribed = subscribed_topics(gateway, message).await?;
@@ -43,13 +43,13 @@ async fn delete_offsets(
         let catalog = gateway.broker.catalog();
         let topics = message.topics.iter().map(|topic| {
             let known = catalog.topic_named(&topic.name);
-            let refused = asker.topic(&topic.name).err();
+            let refused = caller.topic(&topic.name).err();
             let is_subscribed = subscribed.contains(&topic.name);
             let results = topic.partitions.iter().map(|partition| {
                 let found = known.and_then(|it| it.partition(partition.partition_index));
                 let code = match found {
                     _ if refused.is_some() => ResponseError::TopicAuthorizationFailed.code(),
-                    None => asker.missing(Fault::unknown_partition()).code(),
+                    None => caller.missing(Fault::unknown_partition()).code(),
                     Some(_) if is_subscribed => ResponseError::GroupSubscribedToTopic.code(),
                     Some(id) => {
                         partitions.push(id);

@@ -69,10 +69,10 @@ pub(crate) async fn commit(
         -1 => None,
         retention_ms => Some(gateway.broker.clock().now_ms().saturating_add(retention_ms)),
     };
-    let asker = &request.asker;
-    let mut plans = plan_commit(gateway, asker, &message, expire_ms);
+    let caller = &request.caller;
+    let mut plans = plan_commit(gateway, caller, &message, expire_ms);
     if plans.iter().any(Result::is_ok) {
-        let permitted = check_group(asker, &message.group_id)
+        let permitted = check_group(caller, &message.group_id)
             .and_then(|()| may_commit(gateway, &message, &plans, request.head.version));
         match permitted {
             Ok(()) => execute_commit(gateway, &message.group_id, &mut plans).await,
@@ -85,19 +85,19 @@ pub(crate) async fn commit(
 /// One plan for each partition of the request, in its order.
 fn plan_commit(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     message: &OffsetCommitRequest,
     expire_ms: Option<i64>,
 ) -> Vec<CommitPlan> {
     let catalog = gateway.broker.catalog();
     let level = gateway.broker.level().now();
     let mut plans = Vec::new();
-    if let Err(error) = asker.group(&message.group_id) {
+    if let Err(error) = caller.group(&message.group_id) {
         let named = message.topics.iter().flat_map(|topic| &topic.partitions);
         return named.map(|_| Err(error)).collect();
     }
     for topic in &message.topics {
-        if let Err(fault) = asker.topic(&topic.name) {
+        if let Err(fault) = caller.topic(&topic.name) {
             plans.extend(topic.partitions.iter().map(|_| Err(fault.error)));
             continue;
         }
@@ -271,11 +271,11 @@ pub(crate) async fn fetch(
     let response = if request.head.version >= 8 {
         let mut groups = Vec::with_capacity(message.groups.len());
         for group in &message.groups {
-            groups.push(fetch_group(gateway, &request.asker, group).await);
+            groups.push(fetch_group(gateway, &request.caller, group).await);
         }
         OffsetFetchResponse::default().with_groups(groups)
     } else {
-        fetch_one(gateway, &request.asker, message, request.head.version).await
+        fetch_one(gateway, &request.caller, message, request.head.version).await
     };
     let mut response = Response::encode(&request.head, &response)?;
     response.permit = permit;
@@ -303,11 +303,11 @@ async fn requested_offset_count(gateway: &Gateway, message: &OffsetFetchRequest)
 
 async fn fetch_group(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     wanted: &OffsetFetchRequestGroup,
 ) -> OffsetFetchResponseGroup {
     let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
-    let mut permitted = asker.group(&wanted.group_id).and_then(|()| may_fetch(gateway, wanted));
+    let mut permitted = caller.group(&wanted.group_id).and_then(|()| may_fetch(gateway, wanted));
     if permitted == Err(ResponseError::NotCoordinator) && wanted.member_id.is_none() {
         // Only the group's offsets are requested, and this node has a copy of them, or queries the leader.
         permitted = Ok(());
@@ -315,7 +315,7 @@ async fn fetch_group(
     if let Err(error) = permitted {
         return response.with_error_code(error.code());
     }
-    match fetch_topics(gateway, asker, wanted).await {
+    match fetch_topics(gateway, caller, wanted).await {
         Ok(topics) => response.with_topics(topics),
         Err(why) => response.with_error_code(coordinator_unavailable(why).code()),
     }
@@ -337,12 +337,12 @@ fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), 
 
 async fn fetch_topics(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     wanted: &OffsetFetchRequestGroup,
 ) -> Result<Vec<OffsetFetchResponseTopics>, Unavailable> {
     let Some(topics) = &wanted.topics else {
         let mut all = fetch_all(gateway, &wanted.group_id).await?;
-        all.retain(|topic| asker.may_topic(&topic.name));
+        all.retain(|topic| caller.may_topic(&topic.name));
         return Ok(all);
     };
     let mut pace = YieldBudget::new(gateway.broker.turns(), OFFSETS_PER_LOOK as u32);
@@ -351,7 +351,7 @@ async fn fetch_topics(
         for indexes in topic.partition_indexes.chunks(OFFSETS_PER_LOOK) {
             pace.step(indexes.len() as u32).await;
             let catalog = gateway.broker.catalog();
-            let topic = catalog.topic_named(&topic.name).filter(|_| asker.may_topic(&topic.name));
+            let topic = catalog.topic_named(&topic.name).filter(|_| caller.may_topic(&topic.name));
             found.extend(indexes.iter().map(|index| topic.and_then(|it| it.partition(*index))));
         }
     }
@@ -366,7 +366,7 @@ async fn fetch_topics(
     let mut fetched_topics = Vec::with_capacity(topics.len());
     for topic in topics {
         pace.step(topic.partition_indexes.len() as u32).await;
-        let code = asker.topic(&topic.name).err().map_or(0, |fault| fault.code());
+        let code = caller.topic(&topic.name).err().map_or(0, |fault| fault.code());
         let partitions = topic.partition_indexes.iter().zip(committed.by_ref());
         let fetched = |index, it| fetched(index, it).with_error_code(code);
         fetched_topics.push(
@@ -449,7 +449,7 @@ fn failed_topics(
 /// Before version 8: one group, not in a list.
 async fn fetch_one(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     message: OffsetFetchRequest,
     version: i16,
 ) -> OffsetFetchResponse {
@@ -464,7 +464,7 @@ async fn fetch_one(
     });
     let wanted =
         OffsetFetchRequestGroup::default().with_group_id(message.group_id).with_topics(topics);
-    let mut group = fetch_group(gateway, asker, &wanted).await;
+    let mut group = fetch_group(gateway, caller, &wanted).await;
     if version < GROUP_CODE_SINCE && group.error_code != 0 {
         group.topics = failed_topics(wanted.topics.unwrap_or_default(), group.error_code);
     }

@@ -79,7 +79,7 @@ pub(crate) async fn describe(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DescribeShareGroupOffsetsRequest = request.decode_as(0)?;
-    let Request { head, asker, .. } = request;
+    let Request { head, caller, .. } = request;
     let permit = gateway.described_room(named(&message), PARTITION_BYTES).await;
     let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     let mut chunks = Chunks::new(Response::begin(head.correlation, true, 1024));
@@ -90,7 +90,7 @@ pub(crate) async fn describe(
         let left = DESCRIBED_BYTES_MAX.saturating_sub(chunks.bytes());
         let name = group.group_id;
         pace.step(1).await;
-        let described = described_topics(gateway, &asker, &name, group.topics, left);
+        let described = described_topics(gateway, &caller, &name, group.topics, left);
         chunks.buffer.put_nullable_text(Some(&name), true);
         let topics = described.as_deref().unwrap_or_default();
         chunks.buffer.put_count(topics.len(), true);
@@ -110,12 +110,12 @@ pub(crate) async fn describe(
 /// the response.
 fn described_topics(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     name: &GroupId,
     topics: Option<Vec<DescribeShareGroupOffsetsRequestTopic>>,
     left: usize,
 ) -> Result<Vec<DescribedTopic>, Fault> {
-    check_group(asker, name).map_err(Fault::plain)?;
+    check_group(caller, name).map_err(Fault::plain)?;
     let has_members = share_group_has_members(gateway, name)?;
     let asked_of_all = topics.is_none();
     let described: Vec<DescribedTopic> = {
@@ -124,7 +124,7 @@ fn described_topics(
             None => {
                 let groups = catalog.lease_groups_with_name(name);
                 let topics = groups.filter_map(|group| catalog.topic(group.topic()));
-                let topics = topics.filter(|topic| asker.may_topic(topic.name()));
+                let topics = topics.filter(|topic| caller.may_topic(topic.name()));
                 let mut described: Vec<_> =
                     topics.map(|topic| DescribedTopic::of(&catalog, topic, name, None)).collect();
                 described.sort_by(|one, other| one.name.cmp(&other.name));
@@ -135,7 +135,7 @@ fn described_topics(
                     let named = Some(wanted.partitions);
                     let known = catalog.topic_named(&wanted.topic_name);
                     match known {
-                        _ if !asker.may_topic(&wanted.topic_name) => {
+                        _ if !caller.may_topic(&wanted.topic_name) => {
                             let unknown = DescribedTopic::unknown(&wanted.topic_name, named);
                             DescribedTopic { refused: true, ..unknown }
                         }
@@ -292,8 +292,8 @@ fn share_group_has_members(gateway: &Gateway, name: &GroupId) -> Result<bool, Fa
     })
 }
 
-fn check_empty(gateway: &Gateway, asker: &Caller, name: &GroupId) -> Result<(), Fault> {
-    check_group(asker, name).map_err(Fault::plain)?;
+fn check_empty(gateway: &Gateway, caller: &Caller, name: &GroupId) -> Result<(), Fault> {
+    check_group(caller, name).map_err(Fault::plain)?;
     if share_group_has_members(gateway, name)? {
         return Err(Fault::new(ResponseError::NonEmptyGroup, "The group is not empty."));
     }
@@ -307,12 +307,12 @@ pub(crate) async fn alter(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: AlterShareGroupOffsetsRequest = request.decode()?;
-    let response = match check_alter(gateway, &request.asker, &message.group_id).await {
+    let response = match check_alter(gateway, &request.caller, &message.group_id).await {
         Ok(()) => {
             let mut responses = Vec::with_capacity(message.topics.len());
             for topic in &message.topics {
                 responses
-                    .push(alter_topic(gateway, &request.asker, &message.group_id, topic).await);
+                    .push(alter_topic(gateway, &request.caller, &message.group_id, topic).await);
             }
             AlterShareGroupOffsetsResponse::default().with_responses(responses)
         }
@@ -324,15 +324,15 @@ pub(crate) async fn alter(
 }
 
 /// Accepts a group that does not exist, as Kafka does: it is created, and starts at these offsets.
-async fn check_alter(gateway: &Gateway, asker: &Caller, name: &GroupId) -> Result<(), Fault> {
-    check_empty(gateway, asker, name)?;
+async fn check_alter(gateway: &Gateway, caller: &Caller, name: &GroupId) -> Result<(), Fault> {
+    check_empty(gateway, caller, name)?;
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     if has_offsets { Err(not_a_share_group(name)) } else { Ok(()) }
 }
 
 /// Moving the group `main` discards records of the queue. So does moving any group if settled records are not
 /// retained. Both need the right to purge. Turning a topic into a queue needs the right to declare it.
-fn check_move(gateway: &Gateway, asker: &Caller, group: &str, topic: &str) -> Result<(), Fault> {
+fn check_move(gateway: &Gateway, caller: &Caller, group: &str, topic: &str) -> Result<(), Fault> {
     let (settled, makes) = {
         let catalog = gateway.broker.catalog();
         let known = catalog.topic_named(topic);
@@ -341,19 +341,20 @@ fn check_move(gateway: &Gateway, asker: &Caller, group: &str, topic: &str) -> Re
         (settled, known.is_some_and(|it| !is_queue(it.id())))
     };
     let is_main = group == MAIN_LEASE_GROUP;
-    let may_move = !(is_main || settled) || asker.purges(topic, group);
-    let may_make = !(is_main && makes) || asker.may_make_queue(topic);
+    let may_move = !(is_main || settled) || caller.purges(topic, group);
+    let may_make = !(is_main && makes) || caller.may_make_queue(topic);
     if may_move && may_make { Ok(()) } else { Err(topic_refused()) }
 }
 
 async fn alter_topic(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     group: &GroupId,
     wanted: &AlterShareGroupOffsetsRequestTopic,
 ) -> AlterShareGroupOffsetsResponseTopic {
     let name = &wanted.topic_name;
-    let refused = asker.topic(name).err().or_else(|| check_move(gateway, asker, group, name).err());
+    let refused =
+        caller.topic(name).err().or_else(|| check_move(gateway, caller, group, name).err());
     let found = {
         let catalog = gateway.broker.catalog();
         let topic = catalog.topic_named(name).filter(|_| refused.is_none());
@@ -428,7 +429,7 @@ pub(crate) async fn delete(
 ) -> Result<Response, RequestError> {
     let message: DeleteShareGroupOffsetsRequest = request.decode()?;
     let group = &message.group_id;
-    let parts = check_empty(gateway, &request.asker, group).and_then(|()| {
+    let parts = check_empty(gateway, &request.caller, group).and_then(|()| {
         let parts = lease_groups::parts(&gateway.broker, group);
         if parts.is_empty() { Err(group_not_found(group)) } else { Ok(parts) }
     });
@@ -437,7 +438,7 @@ pub(crate) async fn delete(
             let mut responses = Vec::with_capacity(message.topics.len());
             for topic in message.topics {
                 let name = topic.topic_name;
-                responses.push(delete_topic(gateway, &request.asker, group, &parts, name).await);
+                responses.push(delete_topic(gateway, &request.caller, group, &parts, name).await);
             }
             DeleteShareGroupOffsetsResponse::default().with_responses(responses)
         }
@@ -450,13 +451,13 @@ pub(crate) async fn delete(
 
 async fn delete_topic(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     group: &GroupId,
     parts: &BTreeMap<std::sync::Arc<str>, ShareLeaseGroup>,
     name: TopicName,
 ) -> DeleteShareGroupOffsetsResponseTopic {
     let refused =
-        asker.topic(&name).err().or_else(|| check_move(gateway, asker, group, &name).err());
+        caller.topic(&name).err().or_else(|| check_move(gateway, caller, group, &name).err());
     let known = gateway.broker.catalog().topic_named(&name).map(|topic| topic.uuid());
     let known = known.filter(|_| refused.is_none());
     let result = match (parts.get(&**name), known) {
@@ -464,7 +465,7 @@ async fn delete_topic(
         (Some(part), _) => delete_part(gateway, part).await,
         // The group has not read the topic: there is nothing to delete.
         (None, Some(_)) => Ok(()),
-        (None, None) => Err(asker.missing(Fault::unknown_partition())),
+        (None, None) => Err(caller.missing(Fault::unknown_partition())),
     };
     let fault = result.err();
     DeleteShareGroupOffsetsResponseTopic::default()

@@ -47,10 +47,10 @@ pub(crate) async fn heartbeat(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: ShareGroupHeartbeatRequest = request.decode()?;
-    let Request { head, asker, .. } = request;
-    let result = match check_heartbeat(gateway, &asker, &message) {
+    let Request { head, caller, .. } = request;
+    let result = match check_heartbeat(gateway, &caller, &message) {
         Ok(()) if message.member_epoch == LEAVING => leave(gateway, &message),
-        Ok(()) => report(gateway, &asker, client_of(session, &head), &message).await,
+        Ok(()) => report(gateway, &caller, client_of(session, &head), &message).await,
         Err(fault) => Err(fault),
     };
     let response = match result {
@@ -65,13 +65,13 @@ pub(crate) async fn heartbeat(
 /// Checks that need no group.
 fn check_heartbeat(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<(), Fault> {
     let invalid = |reason: &'static str| Err(Fault::new(ResponseError::InvalidRequest, reason));
-    check_group(asker, &message.group_id).map_err(Fault::plain)?;
+    check_group(caller, &message.group_id).map_err(Fault::plain)?;
     for topic in message.subscribed_topic_names.iter().flatten() {
-        asker.topic(topic)?;
+        caller.topic(topic)?;
     }
     if message.member_id.trim().is_empty() {
         return invalid("MemberId can't be empty.");
@@ -81,7 +81,7 @@ fn check_heartbeat(
     }
     let names = message.subscribed_topic_names.as_deref();
     if *message.group_id == *MAIN_LEASE_GROUP {
-        check_queues(gateway, asker, names.unwrap_or_default())?;
+        check_queues(gateway, caller, names.unwrap_or_default())?;
     }
     match message.member_epoch {
         JOINING if names.is_none_or(<[_]>::is_empty) => {
@@ -130,7 +130,7 @@ fn unknown_member(message: &ShareGroupHeartbeatRequest) -> Fault {
 
 async fn report(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     client: Client,
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<ShareGroupHeartbeatResponse, Fault> {
@@ -163,7 +163,7 @@ async fn report(
             Ok::<_, Fault>((report, topics))
         })?;
     // Lease groups exist before the member fetches from its new partitions.
-    let topics = creatable_topics(gateway, asker, name, topics);
+    let topics = creatable_topics(gateway, caller, name, topics);
     lease_groups::ensure(&gateway.broker, name, &topics).await?;
     let Report { epoch, assigned } = report;
     Ok(ShareGroupHeartbeatResponse::default()
@@ -176,28 +176,28 @@ async fn report(
 /// another member may be allowed to do.
 fn creatable_topics(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     group: &str,
     mut topics: Vec<Uuid>,
 ) -> Vec<Uuid> {
-    if group == MAIN_LEASE_GROUP && !asker.is_unrestricted() {
+    if group == MAIN_LEASE_GROUP && !caller.is_unrestricted() {
         let catalog = gateway.broker.catalog();
         topics.retain(|uuid| {
             let topic = catalog.topic_with_uuid(uuid);
-            topic.is_some_and(|topic| asker.may_make_queue(topic.name()))
+            topic.is_some_and(|topic| caller.may_make_queue(topic.name()))
         });
     }
     topics
 }
 
 /// Checks that the member may join `main` for these topics: any that is no queue yet becomes one.
-fn check_queues(gateway: &Gateway, asker: &Caller, names: &[TopicName]) -> Result<(), Fault> {
+fn check_queues(gateway: &Gateway, caller: &Caller, names: &[TopicName]) -> Result<(), Fault> {
     let catalog = gateway.broker.catalog();
     let is_queue = |name: &TopicName| {
         let topic = catalog.topic_named(name);
         topic.is_none_or(|it| catalog.lease_group_named(it.id(), MAIN_LEASE_GROUP).is_some())
     };
-    match names.iter().all(|name| is_queue(name) || asker.may_make_queue(name)) {
+    match names.iter().all(|name| is_queue(name) || caller.may_make_queue(name)) {
         true => Ok(()),
         false => Err(topic_refused()),
     }
@@ -234,7 +234,7 @@ pub(crate) async fn describe(
     let permit = gateway.described_room(count, DESCRIBED_GROUP_BYTES).await;
     let response = ShareGroupDescribeResponse::default();
     let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
-    let asker = &request.asker;
+    let caller = &request.caller;
     for name in &message.group_ids {
         let refuse = |fault: Fault| {
             DescribedGroup::default()
@@ -242,9 +242,9 @@ pub(crate) async fn describe(
                 .with_error_code(fault.code())
                 .with_error_message(fault.message_bytes())
         };
-        let describe = || match describe_one(gateway, asker, name) {
+        let describe = || match describe_one(gateway, caller, name) {
             Ok(described) if message.include_authorized_operations => {
-                described.with_authorized_operations(asker.group_bits(name))
+                described.with_authorized_operations(caller.group_bits(name))
             }
             Ok(described) => described,
             Err(fault) => refuse(fault),
@@ -256,14 +256,14 @@ pub(crate) async fn describe(
 
 fn describe_one(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     name: &GroupId,
 ) -> Result<DescribedGroup, Fault> {
-    check_group(asker, name).map_err(Fault::plain)?;
+    check_group(caller, name).map_err(Fault::plain)?;
     let described = gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| {
         match visit.group {
             Some(known @ Group::Share(_)) => {
-                check_described(gateway, asker, known)?;
+                check_described(gateway, caller, known)?;
                 let Group::Share(group) = known else { return Ok(None) };
                 Ok(Some(describe_group(group)))
             }
@@ -273,7 +273,7 @@ fn describe_one(
     })?;
     let mut described = match described {
         Some(described) => described,
-        None if tenants::sees_lease_groups(&gateway.broker, asker.rights(), name) => {
+        None if tenants::sees_lease_groups(&gateway.broker, caller.rights(), name) => {
             DescribedGroup::default()
                 .with_group_state(StrBytes::from_static_str(EMPTY_STATE))
                 .with_assignor_name(StrBytes::from_static_str(simple::NAME))

@@ -96,21 +96,21 @@ pub(crate) fn start(
     }
     if api_key == DESCRIBE {
         let request = DescribeRequest::parse(&body).map_err(malformed)?;
-        let asker = Caller::with_needs(gateway, session, STREAMS_DESCRIBE, "StreamsGroupDescribe");
+        let caller = Caller::with_needs(gateway, session, STREAMS_DESCRIBE, "StreamsGroupDescribe");
         let gateway = Arc::clone(gateway);
         return Ok(AcceptedRequest::Later(Box::pin(async move {
             let _permit = permit;
-            Ok(describe(&gateway, &asker, &request, correlation).await)
+            Ok(describe(&gateway, &caller, &request, correlation).await)
         })));
     }
     let request = HeartbeatRequest::parse(&body).map_err(malformed)?;
     let client = Client { id: client_id, host: session.client_host() };
-    let asker = Caller::with_needs(gateway, session, STREAMS_HEARTBEAT, "StreamsGroupHeartbeat");
+    let caller = Caller::with_needs(gateway, session, STREAMS_HEARTBEAT, "StreamsGroupHeartbeat");
     let gateway = Arc::clone(gateway);
     Ok(AcceptedRequest::Later(Box::pin(async move {
         // Room for the decoded request, until it is answered.
         let _permit = permit;
-        let response = heartbeat(&gateway, &asker, request, client).await;
+        let response = heartbeat(&gateway, &caller, request, client).await;
         Ok(respond(correlation, |frame| response.write(frame)))
     })))
 }
@@ -144,11 +144,11 @@ fn refused(fault: &Fault) -> HeartbeatResponse {
 
 async fn heartbeat(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     request: HeartbeatRequest,
     client: Client,
 ) -> HeartbeatResponse {
-    let reported = match check(gateway, asker, &request) {
+    let reported = match check(gateway, caller, &request) {
         Ok(()) if request.epoch < JOINING => leave(gateway, &request).await,
         Ok(()) => report(gateway, request, client).await,
         Err(fault) => Err(fault),
@@ -161,7 +161,7 @@ fn invalid<T>(reason: &'static str) -> Result<T, Fault> {
 }
 
 /// Checks that need no group.
-fn check(gateway: &Gateway, asker: &Caller, request: &HeartbeatRequest) -> Result<(), Fault> {
+fn check(gateway: &Gateway, caller: &Caller, request: &HeartbeatRequest) -> Result<(), Fault> {
     let is_blank = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.trim().is_empty());
     if request.instance_id.is_some() {
         return invalid("Static membership is not yet supported.");
@@ -172,7 +172,7 @@ fn check(gateway: &Gateway, asker: &Caller, request: &HeartbeatRequest) -> Resul
     if request.warmup.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
         return invalid("WarmupTasks are not supported yet.");
     }
-    check_group(asker, &request.group).map_err(Fault::plain)?;
+    check_group(caller, &request.group).map_err(Fault::plain)?;
     if request.member_id.trim().is_empty() {
         return invalid("MemberId can't be empty.");
     }
@@ -388,7 +388,7 @@ fn explain(report: &mut Report, reason: &str) {
 
 async fn describe(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     request: &DescribeRequest,
     correlation: i32,
 ) -> Response {
@@ -403,8 +403,9 @@ async fn describe(
         pace.step(1).await;
         let has_room = chunks.bytes() < DESCRIBED_BYTES_MAX;
         let described =
-            if has_room { describe_one(gateway, asker, name).await } else { Err(too_much()) };
-        let operations = if request.include_operations { asker.group_bits(name) } else { i32::MIN };
+            if has_room { describe_one(gateway, caller, name).await } else { Err(too_much()) };
+        let operations =
+            if request.include_operations { caller.group_bits(name) } else { i32::MIN };
         let group = match described {
             Ok(described) => DescribedGroup { operations, ..described },
             Err(fault) => DescribedGroup {
@@ -424,16 +425,16 @@ async fn describe(
 
 async fn describe_one(
     gateway: &Gateway,
-    asker: &Caller,
+    caller: &Caller,
     name: &Text,
 ) -> Result<DescribedGroup, Fault> {
-    check_group(asker, name).map_err(Fault::plain)?;
+    check_group(caller, name).map_err(Fault::plain)?;
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     let is_durable =
-        has_offsets || tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
+        has_offsets || tenants::sees_lease_groups(&gateway.broker, caller.rights(), name);
     gateway.coordinator(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
         Some(known @ Group::Streams(_)) => {
-            check_described(gateway, asker, known)?;
+            check_described(gateway, caller, known)?;
             let Group::Streams(group) = known else { return Err(group_not_found(name)) };
             Ok(DescribedGroup::of(name.clone(), group))
         }

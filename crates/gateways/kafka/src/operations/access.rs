@@ -38,8 +38,8 @@ pub(super) fn audited_as_command(
     let name = session.login.principal().map(|principal| &**principal.name());
     let operator = rights.is_everything().then_some(OPERATOR);
     let ip = session.connection.peer().ip();
-    match users.audit().asker(name.or(operator), ip, COMMAND) {
-        Some(asker) => Arc::new((*rights).clone().audited_as(Some(asker.looking(true)))),
+    match users.audit().caller(name.or(operator), ip, COMMAND) {
+        Some(caller) => Arc::new((*rights).clone().audited_as(Some(caller.looking(true)))),
         None => rights,
     }
 }

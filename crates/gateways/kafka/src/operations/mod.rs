@@ -68,9 +68,9 @@ async fn carry_out(gateway: &Gateway, session: &Session, asked: WithToken) -> Do
         tracing::warn!(%peer, %fault, "an operation was refused");
         fault
     };
-    let asker = access::check(gateway, session, token.as_deref()).map_err(refused)?;
-    let asker = access::audited_as_command(gateway, session, asker);
-    let authorized = gateway.options.admin.authorize(&asker, operation);
+    let caller = access::check(gateway, session, token.as_deref()).map_err(refused)?;
+    let caller = access::audited_as_command(gateway, session, caller);
+    let authorized = gateway.options.admin.authorize(&caller, operation);
     let operation = authorized.map_err(|error| refused(error.into()))?;
     Ok(operation.carry_out().await?)
 }

@@ -41,7 +41,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, RequestError> {
     let message = ShareAcknowledgeRequest::parse(&mut request)?;
     ensure_known(gateway, message.partitions.iter().map(|it| RequestedTopic::Id(it.topic))).await;
-    let done = match acknowledge(gateway, session, &request.asker, message).await {
+    let done = match acknowledge(gateway, session, &request.caller, message).await {
         Ok(done) => done,
         Err(fault) => ShareAcknowledged { fault: Some(fault), ..ShareAcknowledged::default() },
     };
@@ -51,11 +51,11 @@ pub(crate) async fn handle(
 async fn acknowledge(
     gateway: &Gateway,
     session: &Session,
-    asker: &Caller,
+    caller: &Caller,
     message: ShareAcknowledgeRequest,
 ) -> Result<ShareAcknowledged, Fault> {
     let key = key_of(&message.head)?;
-    asker.group(&key.group).map_err(Fault::plain)?;
+    caller.group(&key.group).map_err(Fault::plain)?;
     let epoch = message.head.epoch;
     if epoch == INITIAL_EPOCH {
         // A session begins with a fetch.
@@ -63,7 +63,7 @@ async fn acknowledge(
     }
     let share = gateway.share_sessions.resume(&key, epoch)?;
     let (broker, leases) = (&gateway.broker, &share.leases);
-    let outcomes = settle(broker, asker, leases, &key.group, &message.partitions).await;
+    let outcomes = settle(broker, caller, leases, &key.group, &message.partitions).await;
     drop(share);
     if epoch == FINAL_EPOCH {
         session.end_share_session(gateway, &key);
@@ -92,7 +92,7 @@ enum AcknowledgePlan {
 /// are durable, with one outcome for each partition.
 pub(super) fn settle(
     broker: &Broker,
-    asker: &Caller,
+    caller: &Caller,
     leases: &LeaseSession,
     group: &StrBytes,
     partitions: &[SharePartition],
@@ -100,7 +100,7 @@ pub(super) fn settle(
     let mut settles = Vec::new();
     let planned: Vec<_> = {
         let catalog = broker.catalog();
-        let planned = |partition| match plan(&catalog, asker, group, partition) {
+        let planned = |partition| match plan(&catalog, caller, group, partition) {
             Ok(planned) => {
                 let count = planned.len();
                 settles.extend(planned);
@@ -131,7 +131,7 @@ pub(super) fn settle(
 
 fn plan(
     catalog: &CatalogView<'_>,
-    asker: &Caller,
+    caller: &Caller,
     group: &str,
     partition: &SharePartition,
 ) -> Result<Vec<Settle>, Fault> {
@@ -140,7 +140,7 @@ fn plan(
         Err(invalid) => return Err(Fault::new(ResponseError::InvalidRequest, invalid.0)),
     };
     let topic = catalog.topic_with_uuid(&partition.topic).ok_or_else(Fault::unknown_topic_id)?;
-    asker.topic(topic.name())?;
+    caller.topic(topic.name())?;
     let found = topic.partition(partition.index);
     let index = found.ok_or_else(Fault::unknown_partition)?.index;
     let lease_group = catalog.lease_group_named(topic.id(), group);

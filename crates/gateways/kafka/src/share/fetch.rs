@@ -52,7 +52,7 @@ pub(crate) async fn handle(
     let _room = request.permit.take().map(|permit| {
         gateway.waiting_budget.try_admit(frame_bytes * DECODED_FACTOR).unwrap_or(permit)
     });
-    let (fetched, room) = match fetch(gateway, session, &request.asker, message).await {
+    let (fetched, room) = match fetch(gateway, session, &request.caller, message).await {
         Ok(done) => done,
         Err(fault) => (ShareFetched { fault: Some(fault), ..ShareFetched::default() }, None),
     };
@@ -70,11 +70,11 @@ pub(crate) async fn handle(
 async fn fetch(
     gateway: &Gateway,
     session: &Session,
-    asker: &Caller,
+    caller: &Caller,
     message: ShareFetchRequest,
 ) -> Result<(ShareFetched, Option<OwnedSemaphorePermit>), Fault> {
     let key = key_of(&message.head)?;
-    asker.group(&key.group).map_err(Fault::plain)?;
+    caller.group(&key.group).map_err(Fault::plain)?;
     let limits = Limits::of(&message)?;
     let mut share = begin(gateway, session, &key, &message, &limits).await?;
     let is_final = message.head.epoch == FINAL_EPOCH;
@@ -82,12 +82,13 @@ async fn fetch(
     let acknowledged: Vec<SharePartition> =
         message.partitions.into_iter().filter(SharePartition::acknowledges).collect();
     let (broker, leases) = (&gateway.broker, &share.leases);
-    let settled = acknowledge::settle(broker, asker, leases, &key.group, &acknowledged);
+    let settled = acknowledge::settle(broker, caller, leases, &key.group, &acknowledged);
     let (lock_ms, locks_max) = {
         let (catalog, group) = (gateway.broker.catalog(), &key.group);
         (lease_groups::lock_ms(&catalog, group), lease_groups::locks_max(&catalog, group))
     };
-    let mut fetching = ShareFetch { gateway, asker, group: &key.group, lock_ms, locks_max, limits };
+    let mut fetching =
+        ShareFetch { gateway, caller, group: &key.group, lock_ms, locks_max, limits };
     let (faults, (mut answers, room)) = if is_final || limits.fetches_nothing() {
         (settled.await, Default::default())
     } else {
@@ -168,7 +169,7 @@ struct AcquiredRecords {
 
 struct ShareFetch<'a> {
     gateway: &'a Gateway,
-    asker: &'a Caller,
+    caller: &'a Caller,
     group: &'a StrBytes,
     lock_ms: i32,
     /// Records of one partition that the whole group may hold.
@@ -222,7 +223,7 @@ impl ShareFetch<'_> {
         for (uuid, known) in &mut share.topics {
             let topic = catalog.topic_with_uuid(uuid);
             let group = topic.and_then(|topic| catalog.lease_group_named(topic.id(), self.group));
-            let refused = topic.and_then(|topic| self.asker.topic(topic.name()).err());
+            let refused = topic.and_then(|topic| self.caller.topic(topic.name()).err());
             let wrong = match (topic, group) {
                 _ if refused.is_some() => refused,
                 (Some(topic), Some(group)) => {

@@ -298,8 +298,8 @@ mod tests {
 
     fn request(api: ApiKey, version: i16, body: BytesMut) -> Request {
         let head = RequestHead { api, version, correlation: 1, client_id: None };
-        let (session, asker) = (Session::without_client(), Caller::unrestricted(api));
-        Request { head, body, permit: None, session, asker }
+        let (session, caller) = (Session::without_client(), Caller::unrestricted(api));
+        Request { head, body, permit: None, session, caller }
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Node {
         let broker = Broker::open(world, Path::new("/data"), options).await.expect("opens");
         let root = SettingsUser { name: "root".to_owned(), password: "toor".to_owned() };
         let users = Users::open(broker.clone(), vec![root], |_| true).await.expect("are read");
-        users.believe_certificates(mapping.parse().expect("a mapping"));
+        users.trust_certificates(mapping.parse().expect("a mapping"));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");

@@ -39,7 +39,7 @@ impl TokenNode {
         let tokens = Tokens::new(options, world.clock.clone());
         let (stop, stopping) = watch::channel(false);
         tokio::spawn(tokens.clone().follow(world, stopping));
-        node.users.as_ref().expect("there are").believe_tokens(tokens);
+        node.users.as_ref().expect("there are").trust_tokens(tokens);
         Self { node, signer, _folder: folder, _stop: stop }
     }
 
