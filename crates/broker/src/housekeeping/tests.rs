@@ -8,10 +8,11 @@ use bytes::BytesMut;
 use machine::Outcome;
 use machine::command::NewTopic;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
+use shard::append::AppendBatch;
 use world::{Entropy, ManualClock, OsEntropy, SimulatedDisk, World};
 
 use super::*;
-use crate::{AppendBatch, Broker, BrokerOptions};
+use crate::{Broker, BrokerOptions};
 
 const START_MS: i64 = 1_700_000_000_000;
 const HOUR_MS: i64 = 60 * 60 * 1000;
