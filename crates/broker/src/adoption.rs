@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use consensus::Role;
 use machine::{Command, Refusal};
+use shard::Shard;
+use shard::error::{ExecuteError, Unavailable};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::error::{ExecuteError, Unavailable};
 use crate::leader_gossip::NewestReport;
 use crate::local_shard::LocalShard;
-use crate::shard::Shard;
 
 /// Changes adopted by one log entry.
 const CHANGES_PER_ENTRY: usize = 20_000;

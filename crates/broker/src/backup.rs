@@ -17,13 +17,13 @@ use futures_util::future::try_join_all;
 use journal::transfer::{Manifest, Section, SegmentPiece};
 use journal::{Encoded, ReadError};
 use parking_lot::Mutex;
+use shard::error::Unavailable;
 use tasks::Task;
 use tokio::time::{sleep, sleep_until, timeout};
 use world::Instant;
 
 use crate::backups::ShardBackup;
 use crate::broker::Broker;
-use crate::error::Unavailable;
 use crate::local_shard::LocalShard;
 
 pub use crate::backups::BackupError;

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::{
-    BACKUP_BYTES_PER_SECOND, BACKUP_HELD_FOR, BACKUP_LOG_BYTES_MAX, BACKUPS_SENT_MAX,
-};
+use crate::limits::{BACKUP_BYTES_PER_SECOND, BACKUP_HELD_FOR, BACKUP_LOG_BYTES_MAX};
 use base::ShardId;
 use journal::LogPin;
 use journal::transfer::Export;
 use parking_lot::Mutex;
+use shard_peers::limits::BACKUPS_SENT_MAX;
 use world::Instant;
 
 use crate::local_shard::LocalShard;
 
-pub use crate::backup_parts::BackupError;
+pub use shard_peers::backup_parts::BackupError;
 
 /// The backups being taken from this node.
 #[derive(Debug, Default)]

@@ -7,32 +7,33 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{ClusterLevel, ShardId};
+use delivery::Drivers;
+use delivery::relay::leader_side::Relays;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use machine::Role;
 use parking_lot::Mutex;
+use shard::barrier::Barriers;
+use shard::cpu::CpuPool;
+use shard::delivery::trace_queue::TraceFeed;
+use shard::error::Unavailable;
+use shard::timeline::Timeline;
+use shard::watch::{Watch, Watchers};
+use shard_peers::{Peers, Remote};
 use tasks::{Failure, Task};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use world::{Clock, Entropy, Workers, World};
 
 use crate::backups::Backups;
-use crate::barrier::Barriers;
 use crate::budget::{Budget, Permit};
-use crate::cpu::CpuPool;
-use crate::delivery::drivers::Drivers;
-use crate::delivery::trace_queue::TraceFeed;
 use crate::disk_health::DiskHealth;
-use crate::error::{OpenError, Unavailable};
+use crate::error::OpenError;
 use crate::forwarding::ForwardQueue;
 use crate::leader_gossip::LeaderGossip;
 use crate::local_shard::{Common, LocalShard};
-use crate::peers::Peers;
 use crate::proxy::PeerService;
-use crate::remote::Remote;
 use crate::scrub::Scrubbing;
-use crate::timeline::Timeline;
-use crate::watch::{Watch, Watchers};
 use crate::yield_budget::YieldSlots;
 use crate::{
     adoption, cluster_id, founding, gossip_forwarding, housekeeping, layout, leader_balance, level,
@@ -57,6 +58,8 @@ struct Inner {
     /// The catalog's shard, then those with rows in the order of their numbers.
     shards: Vec<Arc<LocalShard>>,
     peers: Arc<Peers>,
+    /// Lease sessions of other nodes at shards that this node leads, for [`PeerService`].
+    _relays: Arc<Relays>,
     level: Arc<ClusterLevel>,
     /// Connections to the leader of each shard with rows. Empty where the node is alone.
     lines: Vec<Arc<ForwardQueue>>,
@@ -130,8 +133,8 @@ impl Broker {
         };
         let remote = options.cluster.as_ref().map(Remote::new);
         let peers = Arc::new(Peers::new(remote));
-        let health = Arc::<DiskHealth>::default();
-        let led_here = PeerService::new(&peers, &health);
+        let (relays, health) = (Arc::<Relays>::default(), Arc::<DiskHealth>::default());
+        let led_here = PeerService::new(&peers, &relays, &health);
         if let Some(cluster) = &options.cluster {
             cluster.groups().serve_proxy(Arc::clone(&led_here) as _);
         }
@@ -208,6 +211,7 @@ impl Broker {
             dir: dir.to_path_buf(),
             shards,
             peers,
+            _relays: relays,
             level: Arc::clone(&level),
             barriers: Barriers::default(),
             leader_gossip: Arc::default(),

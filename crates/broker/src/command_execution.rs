@@ -3,20 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::{ADOPTED_WITHIN, MAJORITY_AWAITED_FOR};
+use crate::limits::ADOPTED_WITHIN;
 use base::{Levelled, ShardId};
 use futures_util::future::try_join_all;
 use machine::command::Home;
 use machine::{Command, Outcome, Refusal};
+use shard::error::{ExecuteError, Unavailable};
+use shard::limits::MAJORITY_AWAITED_FOR;
+use shard::request::Request;
+use shard_peers::shard_query::{ShardQuery, ShardQueryReply};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use world::Instant;
 
 use crate::broker::Broker;
-use crate::error::{ExecuteError, Unavailable};
 use crate::local_shard::LocalShard;
-use crate::request::Request;
-use crate::shard_query::{ShardQuery, ShardQueryReply};
 
 /// Time limit for a change of the catalog to find a leader.
 const EXECUTED_WITHIN: Duration = Duration::from_secs(5);

@@ -9,13 +9,13 @@ use base::{PartitionId, ShardId};
 use consensus::TransferError;
 use futures_util::future::join_all;
 use links::NodeId;
+use shard::error::Unavailable;
+use shard_peers::Remote;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::broker::Broker;
-use crate::error::Unavailable;
 use crate::leader_balance::{self, connected_for};
 use crate::local_shard::LocalShard;
-use crate::remote::Remote;
 
 /// All shards are elected at once, which takes a moment. A shard that takes longer is reported.
 const ALL_WITHIN: Duration = Duration::from_secs(5);

@@ -1,25 +1,22 @@
-//! Reads by offset and by time. A client that waits for further records creates a [`Watch`](crate::Watch); its
+//! Reads by offset and by time. A client that waits for further records creates a [`Watch`](shard::watch::Watch); its
 //! protocol decides how many records, and of which partitions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::MAJORITY_AWAITED_FOR;
 use base::limits::BARRIER_WITHIN;
 use base::{Offset, PartitionId, TopicId};
 use futures_util::future::try_join_all;
 use machine::config::Durability;
+use shard::error::{FetchError, Unavailable};
+use shard::limits::MAJORITY_AWAITED_FOR;
+use shard_peers::bounds::{Bounds, TimedOffset};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::broker::Broker;
-use crate::error::{FetchError, Unavailable};
 use crate::local_shard::LocalShard;
-use crate::reading::{bounds_here, bounds_known, read_within};
-
-pub use crate::bounds::{Bounds, TimedOffset};
-pub use crate::journal_batches::batches_in;
-pub use crate::reading::Batches;
+use crate::reading::{Batches, bounds_here, bounds_known, read_within};
 
 /// Delay before the next attempt to find or query the shard's leader.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);

@@ -1,6 +1,6 @@
 //! Appends forwarded to the leader of their shard, in the order in which they were made.
 //!
-//! Requests between nodes may overtake one another ([`crate::remote`]). So at most one request of a shard is in
+//! Requests between nodes may overtake one another ([`shard_peers::remote`]). So at most one request of a shard is in
 //! flight to another node. Later appends queue up and form the next request: the longer the latency, the larger the
 //! requests. Where this node leads and the queue is empty, an append goes into the log directly. During a transfer of
 //! leadership it waits for the next leader instead.
@@ -19,9 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::{
-    FORWARDED_BYTES, FORWARDED_ROWS, LEADERLESS_HOLD, MAJORITY_AWAITED_FOR, REMOTE_ANSWERED_WITHIN,
-};
+use crate::limits::{FORWARDED_BYTES, FORWARDED_ROWS};
 use base::Level;
 use bytes::{Bytes, BytesMut};
 use cluster::Node;
@@ -29,17 +27,19 @@ use consensus::Role;
 use links::NodeId;
 use machine::RowSequence;
 use parking_lot::Mutex;
+use shard::append::{self, AppendBatch, Appends};
+use shard::error::{AppendError, Unavailable};
+use shard::limits::{LEADERLESS_HOLD, MAJORITY_AWAITED_FOR};
+use shard::request::Request;
+use shard_peers::limits::REMOTE_ANSWERED_WITHIN;
+use shard_peers::remote::unanswered;
+use shard_peers::wire::{self, PendingRemoteRequest};
 use tasks::Task;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 use world::Instant;
 
-use crate::append::{self, AppendBatch, Appends};
-use crate::error::{AppendError, Unavailable};
 use crate::local_shard::LocalShard;
-use crate::remote::unanswered;
-use crate::remote::wire::{self, PendingRemoteRequest};
-use crate::request::Request;
 
 /// Delay before a retry, unless a change of the leader ends it earlier.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);

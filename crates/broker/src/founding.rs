@@ -14,14 +14,14 @@ use consensus::{FoundingError, Members};
 use futures_util::future::join_all;
 use links::NodeId;
 use machine::{Command, Refusal, Role};
+use shard::Shard;
+use shard::error::ExecuteError;
 use tasks::Failure;
 
-use crate::error::{ExecuteError, OpenError};
-use crate::leader_balance;
-use crate::level;
+use crate::error::OpenError;
 use crate::local_shard::{Common, LocalShard};
 use crate::options::BrokerOptions;
-use crate::shard::Shard;
+use crate::{leader_balance, level};
 
 /// Interval of checks for the event being waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

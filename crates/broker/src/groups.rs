@@ -7,15 +7,15 @@ use std::time::Duration;
 use base::{Level, ShardId};
 use consensus::{ChangeError, Members, TransferError};
 use futures_util::future::try_join_all;
+use shard::error::Unavailable;
+use shard_peers::group_status::GroupStatus;
+use shard_peers::stored_status::StoredStatus;
 use tasks::Task;
 use tokio::time::timeout;
 
 use crate::broker::Broker;
-use crate::error::Unavailable;
-use crate::group_status::GroupStatus;
 use crate::leader_gossip::ReportedGroup;
 use crate::local_shard::LocalShard;
-use crate::stored_status::StoredStatus;
 
 /// Reason why a group was not changed as requested. The change may be half done, and can be requested again.
 #[derive(Debug, thiserror::Error)]

@@ -12,11 +12,11 @@ use cluster::Node;
 use consensus::Members;
 use futures_util::future::join_all;
 use links::NodeId;
+use shard_peers::Remote;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::disk_health::DiskHealth;
 use crate::local_shard::LocalShard;
-use crate::remote::Remote;
 
 /// Longest time for which a stopping node continues to serve while other members catch up.
 const KEPT_UP_WITHIN: Duration = Duration::from_secs(5);

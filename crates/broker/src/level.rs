@@ -12,11 +12,12 @@ use base::{ClusterLevel, Level};
 use cluster::level::{RaisedLevel, keep};
 use machine::{Command, Refusal};
 use serde::{Deserialize, Serialize};
+use shard::document_watch::DocumentWatch;
+use shard::error::ExecuteError;
 use tasks::{Failure, Task};
 use world::World;
 
-use crate::document_watch::DocumentWatch;
-use crate::error::{ExecuteError, OpenError};
+use crate::error::OpenError;
 use crate::local_shard::LocalShard;
 
 /// Space and name of the document.

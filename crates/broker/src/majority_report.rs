@@ -6,10 +6,10 @@ use std::time::Duration;
 use cluster::Node;
 use consensus::Members;
 use links::NodeId;
+use shard::majority::is_connected;
 use tokio::time::{Instant, sleep};
 
 use crate::local_shard::LocalShard;
-use crate::majority::is_connected;
 
 /// Time without a leader before the first report, and interval of the next ones.
 const REPORTED_AFTER: Duration = Duration::from_secs(3);

@@ -5,11 +5,11 @@ use base::{Offset, PartitionId, ShardId, TopicId};
 use machine::Command;
 use machine::rows::moves::Phase;
 use machine::topic::MoveTarget;
+use shard::error::{ExecuteError, Unavailable};
+use shard_peers::shard_query::{MoveFacts, ShardQuery, ShardQueryReply};
 
 use crate::broker::Broker;
-use crate::error::{ExecuteError, Unavailable};
 use crate::shard_client::RemoteQuery;
-use crate::shard_query::{MoveFacts, ShardQuery, ShardQueryReply};
 
 /// State of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Levels;
+use shard::delivery::history::HistoryFeed;
 use tasks::Failure;
-
-use crate::delivery::history::HistoryFeed;
 
 #[derive(Clone, Debug)]
 pub struct BrokerOptions {

@@ -1,10 +1,10 @@
 //! Appends of producers: to the shards that this node leads, or to all.
 
+use shard::append::{AppendBatch, AppendReply, Appends, divide};
+use shard::request::Request;
 use tokio::sync::oneshot;
 
-use crate::append::{AppendBatch, AppendReply, Appends, divide};
 use crate::broker::Broker;
-use crate::request::Request;
 
 impl Broker {
     /// Appends one producer's request to shards that this node leads. The call fixes its place in the order of each

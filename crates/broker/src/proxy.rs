@@ -6,26 +6,28 @@ use std::time::Duration;
 use base::ShardId;
 use base::limits::BARRIER_WITHIN;
 use cluster::Proxy;
+use delivery::relay::leader_side::Relays;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use links::{Declined, Message, NodeId, ReceivedMessage};
-
+use shard::error::Unavailable;
+use shard_peers::Peers;
+use shard_peers::backup_parts::SendsBackups;
+use shard_peers::group_status::GroupStatus;
+use shard_peers::stored_status::StoredStatus;
+use shard_peers::wire::{self, DecodedRequest};
 use tokio::time::{Instant, timeout};
 
-use crate::backup_parts::SendsBackups;
 use crate::disk_health::DiskHealth;
-use crate::error::Unavailable;
-use crate::group_status::GroupStatus;
 use crate::local_shard::LocalShard;
-use crate::peers::Peers;
-use crate::remote::wire::{self, DecodedRequest};
 use crate::scrub::Scrubbing;
-use crate::stored_status::StoredStatus;
 
 /// Replies to other nodes for as long as the broker is open.
 #[derive(Debug)]
 pub(crate) struct PeerService {
     peers: Weak<Peers>,
+    /// Lease sessions of other nodes at shards that this node leads.
+    relays: Weak<Relays>,
     /// The catalog's shard, then those with rows.
     shards: OnceLock<Vec<Weak<LocalShard>>>,
     catalog: OnceLock<Weak<LocalShard>>,
@@ -35,10 +37,16 @@ pub(crate) struct PeerService {
 }
 
 impl PeerService {
-    pub(crate) fn new(peers: &Arc<Peers>, health: &Arc<DiskHealth>) -> Arc<Self> {
-        let (peers, health) = (Arc::downgrade(peers), Arc::clone(health));
+    pub(crate) fn new(
+        peers: &Arc<Peers>,
+        relays: &Arc<Relays>,
+        health: &Arc<DiskHealth>,
+    ) -> Arc<Self> {
+        let (peers, relays) = (Arc::downgrade(peers), Arc::downgrade(relays));
+        let health = Arc::clone(health);
         Arc::new(Self {
             peers,
+            relays,
             shards: OnceLock::new(),
             catalog: OnceLock::new(),
             health,
@@ -93,8 +101,11 @@ impl Proxy for PeerService {
         let (request, asking) = match wire::decode(request, from) {
             Some(DecodedRequest::Request(request, asking)) => (request, asking),
             Some(DecodedRequest::Relay(head, body)) => {
+                let relays = self.relays.upgrade();
                 return async move {
-                    let answer = peers.relay_here(shard, from, head, body).await;
+                    let led = peers.serving_shard(shard).ok_or(Declined::NotServed)?;
+                    let relays = relays.ok_or(Declined::NotServed)?;
+                    let answer = relays.answer(led, from, head, body).await;
                     answer.ok_or(Declined::NotServed)
                 }
                 .boxed();

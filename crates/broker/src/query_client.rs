@@ -1,12 +1,12 @@
 //! Queries the leader of a shard about its rows, and its successor after a change of leadership.
 
 use bytes::Bytes;
+use shard::error::{FetchError, Unavailable};
+use shard_peers::Remote;
+use shard_peers::shard_query::{ShardQuery, ShardQueryReply};
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::error::{FetchError, Unavailable};
 use crate::local_shard::LocalShard;
-use crate::remote::Remote;
-use crate::shard_query::{ShardQuery, ShardQueryReply};
 
 /// Time limit for finding a leader: an election takes less.
 pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_secs(3);

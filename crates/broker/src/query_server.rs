@@ -4,15 +4,15 @@
 use crate::limits::ADOPTED_WITHIN;
 use base::limits::LEASE_READ_BYTES;
 use base::{LeaseGroupId, Offset, PartitionId};
-use tokio::time::timeout;
-
-use crate::bounds::Bounds;
-use crate::error::{FetchError, Unavailable};
-use crate::local_shard::LocalShard;
-use crate::shard_query::{
+use shard::error::{FetchError, Unavailable};
+use shard_peers::bounds::Bounds;
+use shard_peers::shard_query::{
     ASKED_AT_ONCE_MAX, GroupFacts, GroupSnapshot, MoveFacts, QueryResult, ShardQuery,
     ShardQueryReply, TOLD_AT_ONCE_MAX, WAITS_FOR, after, epoch_at,
 };
+use tokio::time::timeout;
+
+use crate::local_shard::LocalShard;
 
 impl LocalShard {
     /// Replies to a query of another node, if this node leads.

@@ -4,9 +4,9 @@ use base::limits::FETCH_BYTES_MAX;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
 use journal::StoredBatches;
+use shard::error::{FetchError, Unavailable};
+use shard_peers::bounds::{Bounds, TimedOffset};
 
-use crate::bounds::{Bounds, TimedOffset};
-use crate::error::{FetchError, Unavailable};
 use crate::local_shard::LocalShard;
 
 /// Consecutive batches, as stored in the journal.
@@ -14,8 +14,8 @@ use crate::local_shard::LocalShard;
 pub struct Batches {
     /// Whole batches, one or more in each. The first may begin below the requested offset, which may be in the middle
     /// of a batch; empty at the end of the partition. The bytes of a batch shared with other partitions begin with an
-    /// offset of one of those: [`batches_in`](crate::batches_in) uses the right one, and [`StoredBatches::put_pieces`]
-    /// writes it.
+    /// offset of one of those: [`batches_in`](crate::batches_in) uses the right one, and
+    /// [`StoredBatches::put_pieces`] writes it.
     pub records: Vec<StoredBatches>,
     pub high_watermark: Offset,
     pub log_start: Offset,

@@ -24,18 +24,18 @@ use machine::rows::topic::TopicRows;
 use machine::{
     Catalog, Channels, Command, CommitOffset, DocumentsChange, Group, MinimumCounters, Outbox, Role,
 };
+use shard::Shard;
+use shard::cpu::CpuPool;
+use shard::delivery::trace_queue::TraceFeed;
+use shard::timeline::Timeline;
+use shard_peers::Peers;
 use tasks::Failure;
 use world::World;
 
-use crate::cpu::CpuPool;
-use crate::delivery::trace_queue::TraceFeed;
 use crate::error::OpenError;
 use crate::local_shard::{Common, LocalShard, journal_options, replica};
 use crate::options::BrokerOptions;
-use crate::peers::Peers;
 use crate::removed_replica;
-use crate::shard::Shard;
-use crate::timeline::Timeline;
 
 /// Number of topics and of lease groups skipped: more than a lost end of a log allocates.
 const NUMBERS_SKIPPED: u32 = 10_000;

@@ -12,15 +12,15 @@ use base::{HashMap, HashSet, PartitionId, ShardId};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use shard::watch::Watchers;
+use shard_peers::Remote;
+use shard_peers::bounds::Bounds;
+use shard_peers::shard_query::{ASKED_AT_ONCE_MAX, ShardQuery, ShardQueryReply, WAITS_FOR};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::bounds::Bounds;
 use crate::local_shard::LocalShard;
 use crate::query_client::query_leader_for;
-use crate::remote::Remote;
-use crate::shard_query::{ASKED_AT_ONCE_MAX, ShardQuery, ShardQueryReply, WAITS_FOR};
-use crate::watch::Watchers;
 
 /// Delay between two queries, to collect changes in one reply.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -12,13 +12,13 @@ use crate::limits::{
 };
 use journal::Scrub;
 use parking_lot::Mutex;
+use shard_peers::stored_status::StoredStatus;
 use tasks::Task;
 use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until};
 use world::{Clock, Instant};
 
 use crate::local_shard::LocalShard;
-use crate::stored_status::StoredStatus;
 
 /// Delay of the first pass after a start, which has enough to read.
 const FIRST_AFTER: Duration = Duration::from_secs(3_600);

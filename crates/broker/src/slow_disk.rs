@@ -14,12 +14,12 @@ use base::limits::APPEND_ENTRIES_MAX;
 use cluster::Node;
 use consensus::{Progress, Role};
 use futures_util::future::join_all;
+use shard_peers::Remote;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use crate::disk_health::DiskHealth;
 use crate::leader_balance::{connected_for, hand_over};
 use crate::local_shard::LocalShard;
-use crate::remote::Remote;
 
 const STUCK_WORDS: &str = "the disk is stuck";
 const FULL_WORDS: &str = "the disk is full";

@@ -8,11 +8,11 @@ use crate::limits::SYNC_HUNG_AFTER;
 use base::{ShardId, TopicId};
 use journal::DiskRoom;
 use machine::rows::record_ids::TopicIds;
+use shard::View;
+use shard::delivery::rates::LeaseTotals;
 
 use crate::broker::Broker;
-use crate::delivery::LeaseTotals;
 use crate::local_shard::LocalShard;
-use crate::shard::View;
 
 /// State of a node at one time.
 #[derive(Clone, Debug)]

@@ -22,11 +22,11 @@ const FILES_MAX: usize = 20;
 
 /// Crates that exceed [`LINES_MAX`], with the size that they may have. Nothing is added to these lists, and numbers only
 /// fall.
-const LARGE: [(&str, usize); 2] = [("broker", 36_000), ("xtask", 19_500)];
+const LARGE: [(&str, usize); 1] = [("xtask", 19_500)];
 
 /// Folders that exceed [`FILES_MAX`].
 const FULL: [(&str, usize); 11] = [
-    ("broker/", 70),
+    ("broker/", 42),
     ("gateways/kafka/", 53),
     ("gateways/http/v1", 35),
     ("journal/", 25),
@@ -59,7 +59,7 @@ const CYCLIC: [(&str, usize); 16] = [
     ("routing", 9),
 ];
 
-/// Modules of a crate: files and folders of its first level, and within the broker's delivery each of its own.
+/// Modules of a crate: files and folders of its first level, and within its `delivery` each of its own.
 struct Crate {
     name: String,
     folder: PathBuf,

@@ -10,13 +10,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use journal::EntryId;
 use journal::transfer::{Manifest, Section, SectionSize, SegmentPiece};
+use shard::error::Unavailable;
+use shard_peers::backup_parts::{BackupPart, BackupStep, SendsBackups};
 use tasks::Task;
 use tokio::time::timeout;
 
 use super::{BackupError, ENDS_WITHIN, LogPiece, ShardStart};
-use crate::backup_parts::{BackupPart, BackupStep, SendsBackups};
 use crate::broker::{Broker, WeakBroker};
-use crate::error::Unavailable;
 use crate::leader_balance::connected_for;
 use crate::local_shard::LocalShard;
 

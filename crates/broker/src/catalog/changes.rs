@@ -10,10 +10,10 @@ use machine::config::{Overrides, level_of};
 use machine::{
     Command, DocumentsChange, NewTopic, Outcome, Refusal, TopicDefinition, TopicNameError,
 };
+use shard::error::ExecuteError;
 
 use crate::broker::Broker;
-use crate::error::ExecuteError;
-use crate::fetch::Bounds;
+use shard_peers::bounds::Bounds;
 
 /// Identity of an idempotent producer in its batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

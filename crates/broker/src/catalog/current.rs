@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use base::limits::BARRIER_WITHIN;
 use links::{Lane, NodeId};
+use shard::barrier::CatalogVersions;
+use shard::document_watch::DocumentWatch;
+use shard::error::Unavailable;
 use tokio::time::{sleep, timeout};
 
-use crate::barrier::CatalogVersions;
 use crate::broker::Broker;
-use crate::document_watch::DocumentWatch;
-use crate::error::Unavailable;
 use crate::local_shard::LocalShard;
 
 /// Delay before a retry while the catalog has no known leader or its leader has stepped down.

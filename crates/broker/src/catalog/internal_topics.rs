@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use base::PartitionId;
 use machine::{NewTopic, Refusal};
+use shard::error::ExecuteError;
 
 use crate::broker::Broker;
-use crate::error::ExecuteError;
 
 impl Broker {
     /// Returns the one partition of such a topic, which is created if missing. It retains records for `kept_ms`

@@ -20,10 +20,10 @@ use std::ops::Bound;
 use base::{LeaseGroupId, TopicId};
 use machine::config::{GroupConfig, NodeConfig, TopicConfig};
 use machine::{Catalog, CatalogStamp, Document, NewTopic, Refusal, TopicDefinition};
+use shard::state_machine::state_lock::StateReadGuard;
 use uuid::Uuid;
 
 use crate::broker::Broker;
-use crate::state_lock::StateReadGuard;
 
 pub use changes::ProducerIdentity;
 pub use lease_group::LeaseGroup;

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use base::{LeaseGroupId, Offset, PartitionId};
 use dispatch::RecordInfo as Known;
 use record::{ReservedHeaders, SharedBatch, SharedRecord};
+use shard::delivery::dead_letter::DeadLetterRouter;
+use shard::delivery::error::{BrowseError, RemoveError, SeekError, SettleError};
+use shard::delivery::handle::{DriverQuery, Handle, SettleResults};
+use shard::delivery::history::SessionUser;
+use shard::delivery::inspect::{
+    Counters, DelayedRecord, LeaseInfo, PeekOptions, PeekedRecord, SeekTo, ends, stands,
+};
+use shard::error::{ExecuteError, Unavailable};
+use shard::timeline::Shifts;
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
-use crate::error::{ExecuteError, Unavailable};
-use crate::timeline::Shifts;
 
-use super::dead_letter::DeadLetterRouter;
-use super::error::{BrowseError, RemoveError, SeekError, SettleError};
-use super::handle::{DriverQuery, Handle, SettleResults};
-use super::history::SessionUser;
-use super::inspect::{
-    Counters, DelayedRecord, LeaseInfo, PeekOptions, PeekedRecord, SeekTo, ends, stands,
-};
 use super::record_reader::{RecordReader, read_shared};
 use super::session::LeaseSession;
 

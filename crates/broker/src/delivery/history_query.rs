@@ -4,17 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base::{LeaseGroupId, Offset, PartitionId, ShardId};
+use delivery::drivers::node_of;
 use dispatch::{SessionId, StepKind};
 use futures_util::future::{join, join_all};
+use shard::delivery::handle::Message;
+use shard::delivery::history::{HistoryQuery, HistoryReply, SessionUser, UnsettledRecord};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::local_shard::LocalShard;
-
-use super::drivers::node_of;
-use super::handle::Message;
-use super::history::{HistoryQuery, HistoryReply, SessionUser, UnsettledRecord};
 
 /// Time limit for a node's reply.
 const SAID_WITHIN: Duration = Duration::from_secs(2);

@@ -5,15 +5,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::limits::LEASE_READ_UNPACKED_BYTES;
 use base::limits::LEASE_READ_BYTES;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
+use delivery::limits::LEASE_READ_UNPACKED_BYTES;
 use record::{BatchError, SharedBatch, SharedRecord};
+use shard::error::FetchError;
+use shard::journal_batches::batches_in;
 
 use crate::broker::Broker;
-use crate::error::FetchError;
-use crate::journal_batches::batches_in;
 
 /// Batches from the one with `offset` on; none at the end.
 pub(super) async fn read_shared(

@@ -4,18 +4,18 @@
 
 use base::limits::BATCH_BYTES_DEFAULT;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
+use delivery::dead_letter_batches::append_batch;
 use record::{BatchBuilder, BatchOptions, SharedRecord};
+use shard::append::AppendBatch;
+use shard::delivery::dead_letter::{copy, topic_for_letters};
+use shard::delivery::error::{RedriveError, TransferError};
+use shard::delivery::handle::{DriverQuery, Message};
+use shard::delivery::inspect::{PeekOptions, PeekedRecord};
+use shard::error::Unavailable;
 use tokio::sync::oneshot;
 
-use crate::append::AppendBatch;
 use crate::broker::Broker;
-use crate::error::Unavailable;
 
-use super::dead_letter::{copy, topic_for_letters};
-use super::dead_letter_batches::append_batch;
-use super::error::{RedriveError, TransferError};
-use super::handle::{DriverQuery, Message};
-use super::inspect::{PeekOptions, PeekedRecord};
 use super::record_reader::RecordReader;
 
 /// Selection of the dead letters to redrive.

@@ -5,29 +5,28 @@
 use std::sync::Arc;
 
 use base::{LeaseGroupId, ShardId};
+use delivery::drivers::Route;
+use delivery::session::events::Events;
+use delivery::session::group_take::take;
+use delivery::session::links::Links;
+use delivery::session::session_credit::{DriverMessages, SessionCredit};
+use delivery::session::transfers_over_shards;
 use dispatch::{ConsumerId, SessionId};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
+use shard::append::{AppendBatch, AppendedBatch};
+use shard::delivery::error::{ConsumeError, TakeError, TransferError};
+use shard::delivery::event::Delivery;
+use shard::delivery::handle::{ConsumerRegistration, Message};
+use shard::delivery::history::SessionUser;
+use shard::delivery::options::{ConsumeOptions, Credit, Settle, TakeOptions};
+use shard::delivery::settle_reply::ShardSettleReply;
+use shard::error::Unavailable;
 use tokio::sync::oneshot;
 
-use crate::append::{AppendBatch, AppendedBatch};
 use crate::broker::Broker;
-use crate::error::Unavailable;
 
-use super::drivers::Route;
-use super::error::{ConsumeError, TakeError, TransferError};
-use super::event::Delivery;
-use super::events::Events;
-use super::group_take::take;
-use super::handle::{ConsumerRegistration, Message};
-use super::history::SessionUser;
-use super::links::Links;
-use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
-use super::session_credit::{DriverMessages, SessionCredit};
-use super::settle_reply::ShardSettleReply;
-use super::transfers_over_shards;
-
-pub use super::settle_reply::SettleReply;
+pub use shard::delivery::settle_reply::SettleReply;
 
 /// A leasing session. When it is dropped or closed its consumers leave and its leases are released at once.
 #[derive(Debug)]
@@ -259,7 +258,7 @@ impl LeaseSession {
         &self,
         shard: ShardId,
         settles: Vec<Settle>,
-    ) -> oneshot::Receiver<super::handle::SettleResults> {
+    ) -> oneshot::Receiver<shard::delivery::handle::SettleResults> {
         let (reply, answer) = oneshot::channel();
         self.links.tell(
             shard,

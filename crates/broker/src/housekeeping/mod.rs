@@ -10,7 +10,7 @@
 //!
 //! * `retention`: records that are too old or too many
 //! * `compaction`: replaced records, and `outlook`: when a pass is due
-//! * `crate::changes`, `due`: the partitions that these examine, so that idle ones cost nothing
+//! * `shard::state_machine::changes`, `due`: the partitions that these examine, so that idle ones cost nothing
 //! * `record_ids`: ids outside their window
 //! * `survey`: all partitions, in steps
 //! * `space`: when space is reclaimed
@@ -33,11 +33,11 @@ use base::{HashMap, PartitionId, ShardId};
 use futures_util::future::join_all;
 use journal::ReclaimReport;
 use machine::Command;
+use shard::state_machine::changes::{Change, ChangedPartitions};
 use tasks::Task;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::backups::Backups;
-use crate::changes::{Change, ChangedPartitions};
 use crate::housekeeping::compaction::Compaction;
 use crate::housekeeping::heavy::{HeavyWork, QueuedWork};
 use crate::housekeeping::record_ids::RecordIds;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use base::limits::DEDUP_IDS_FORGOTTEN_PER_CHANGE;
 use base::{ShardId, TopicId};
 use machine::{Command, RecordIdsChange, TopicIdsChange};
+use shard::View;
+use shard::state_machine::record_id_memory::Memory;
 use tokio::time::Instant;
 
 use crate::local_shard::LocalShard;
-use crate::record_id_memory::Memory;
-use crate::shard::View;
 
 /// Interval of checks of a shard.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

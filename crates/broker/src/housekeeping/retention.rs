@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use base::{HashMap, Offset, PartitionId, TopicId};
 use journal::{Journal, ReadError};
+use shard::state_machine::changes::Change;
 use world::Instant;
 
-use crate::changes::Change;
 use crate::housekeeping::due::{Dues, split_topic};
 use crate::local_shard::LocalShard;
 

@@ -8,12 +8,13 @@ use bytes::BytesMut;
 use machine::command::NewTopic;
 use machine::{Catalog, KnownId, Outcome, RecordIdsChange, TopicIdsChange};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
+use shard::View;
+use shard::append::AppendBatch;
 use world::{Entropy, ManualClock, OsEntropy, SimulatedDisk, World};
 
 use super::*;
 use crate::housekeeping::record_ids::expired;
-use crate::shard::View;
-use crate::{AppendBatch, Broker, BrokerOptions};
+use crate::{Broker, BrokerOptions};
 
 const START_MS: i64 = 1_700_000_000_000;
 const HOUR_MS: i64 = 60 * 60 * 1000;

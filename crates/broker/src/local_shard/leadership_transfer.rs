@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use consensus::TransferError;
+use shard::append::{AppendBatch, Appends};
+use shard::request::Request;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::LocalShard;
-use crate::append::{AppendBatch, Appends};
-use crate::request::Request;
 
 /// Time for which the transfer waits for earlier appends to be settled; slower ones may be rejected.
 const SETTLED_WITHIN: Duration = Duration::from_millis(250);

@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use crate::limits::MAJORITY_AWAITED_FOR;
 use base::limits::REPLICAS;
 use base::{Level, ShardId};
 use consensus::{Floor, LogEnd, Members};
 use journal::DiskRoom;
 use links::NodeId;
+use shard::error::Unavailable;
+use shard::limits::MAJORITY_AWAITED_FOR;
+use shard::majority;
+use shard_peers::group_status::{GroupStatus, MemberLag};
 use tokio::sync::watch;
 use world::Disk;
 
 use super::LocalShard;
-use crate::error::Unavailable;
-use crate::group_status::{GroupStatus, MemberLag};
 use crate::leader_gossip::NewestReport;
-use crate::majority;
 use crate::removed_replica::{Files, GivenUp};
 
 impl LocalShard {

@@ -32,12 +32,12 @@ use machine::{Adoption, Command, Outcome, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::error::{ExecuteError, Unavailable};
 use crate::local_shard::LocalShard;
-use crate::peers::Peers;
-use crate::request::Request;
 
 use move_action::{Move, MoveAction};
+use shard::error::{ExecuteError, Unavailable};
+use shard::request::Request;
+use shard_peers::Peers;
 
 /// Interval of checks for wanted moves.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -242,7 +242,7 @@ impl Mover {
     async fn request(
         &self,
         shard: ShardId,
-        request: impl FnOnce(crate::request::CommandReply) -> Request,
+        request: impl FnOnce(shard::request::CommandReply) -> Request,
     ) -> Result<Outcome, ExecuteError> {
         let (reply, answer) = oneshot::channel();
         self.peers.request(shard, request(reply));

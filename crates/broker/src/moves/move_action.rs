@@ -3,8 +3,7 @@
 
 use base::{PartitionId, ShardId, TopicId};
 use machine::rows::moves::{OutgoingMove, Phase};
-
-use crate::shard::View;
+use shard::View;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum MoveAction {

@@ -1,19 +1,19 @@
 //! The copy of a partition's bytes to another shard, while the partition is served here.
 
-use crate::limits::DEDUP_IDS_PER_ENTRY;
 use base::{Level, Offset, PartitionId};
 use bytes::BytesMut;
 use machine::moves::{MoveStep, Step};
 use machine::{Command, Outcome, TopicIdsChange};
+use shard::View;
+use shard::append::AppendBatch;
+use shard::journal_batches::batches_in;
+use shard::limits::DEDUP_IDS_PER_ENTRY;
+use shard::request::Request;
 use tokio::sync::oneshot;
 
 use super::move_action::Move;
 use super::{MoveError, Mover};
-use crate::append::AppendBatch;
-use crate::journal_batches::batches_in;
 use crate::local_shard::LocalShard;
-use crate::request::Request;
-use crate::shard::View;
 
 /// Size of one request, apart from a larger batch.
 const PART_BYTES: usize = 1 << 20;

@@ -8,9 +8,11 @@ use base::{Offset, PartitionId, TopicId};
 use bytes::BytesMut;
 use machine::{CommitOffset, NewTopic, Refusal};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
+use shard::append::{AppendBatch, AppendedBatch};
+use shard::journal_batches::batches_in;
 use world::{Entropy, OsEntropy, SimulatedDisk, World};
 
-use crate::{AppendBatch, AppendedBatch, Broker, BrokerOptions, OpenError, batches_in};
+use crate::{Broker, BrokerOptions, OpenError};
 
 const SHARDS: u32 = 3;
 

@@ -20,16 +20,14 @@ mod remote_query;
 
 use base::{PartitionId, ShardId, TopicId};
 use machine::Rows;
+use shard::error::Unavailable;
 
 use crate::broker::Broker;
-use crate::error::Unavailable;
 use crate::local_shard::LocalShard;
 
 pub(crate) use remote_query::RemoteQuery;
 
-pub use offsets::OffsetAges;
 pub use partitions::{EpochEnd, Producer};
-pub use progress::LeaseProgress;
 
 /// Client of the shards; each query goes to the shard that has its subject.
 #[derive(Clone, Copy, Debug)]

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use base::{PartitionId, ShardId};
 use futures_util::future::try_join_all;
 use machine::{Command, CommitOffset, CommittedOffset, Group, Outcome, Refusal};
+use shard::error::{ExecuteError, Unavailable};
+use shard::request::Request;
+use shard_peers::shard_query::{
+    GroupFacts, OffsetAges, ShardQuery, ShardQueryReply, TOLD_AT_ONCE_MAX, after,
+};
 use tokio::sync::oneshot;
 
 use super::ShardClient;
 use super::remote_query::RemoteQuery;
-use crate::error::{ExecuteError, Unavailable};
 use crate::local_shard::LocalShard;
-use crate::request::Request;
 use crate::routing::HomeTerm;
-use crate::shard_query::{GroupFacts, ShardQuery, ShardQueryReply, TOLD_AT_ONCE_MAX, after};
-
-pub use crate::shard_query::OffsetAges;
 
 /// Returns names of a shard's groups with committed offsets after this one, sorted, up to a maximum number.
 fn names_after(shard: &LocalShard, name: &str, groups_max: usize) -> Vec<String> {

@@ -2,14 +2,14 @@
 
 use base::{HashMap, Offset, PartitionId, TopicId};
 use machine::{Command, Outcome, Partition, Refusal, Rows};
+use shard::error::{ExecuteError, Unavailable};
+use shard_peers::shard_query::{ShardQuery, ShardQueryReply, epoch_at};
 
 use super::ShardClient;
 use super::remote_query::RemoteQuery;
-use crate::error::{ExecuteError, Unavailable};
-use crate::fetch::Bounds;
 use crate::local_shard::LocalShard;
 use crate::routing::Leaders;
-use crate::shard_query::{ShardQuery, ShardQueryReply, epoch_at};
+use shard_peers::bounds::Bounds;
 
 /// The largest leader epoch with records that is not above the requested one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,15 +3,14 @@
 use base::{HashMap, LeaseGroupId, Offset, PartitionId, TopicId};
 use futures_util::future::try_join_all;
 use machine::{Command, Refusal, Rows};
+use shard::error::{ExecuteError, Unavailable};
+use shard_peers::shard_query::{
+    ASKED_AT_ONCE_MAX, GroupSnapshot, LeaseProgress, ShardQuery, ShardQueryReply,
+};
 
 use super::ShardClient;
 use super::remote_query::RemoteQuery;
-
-use crate::error::{ExecuteError, Unavailable};
 use crate::local_shard::LocalShard;
-use crate::shard_query::{ASKED_AT_ONCE_MAX, GroupSnapshot, ShardQuery, ShardQueryReply};
-
-pub use crate::shard_query::LeaseProgress;
 
 impl ShardClient<'_> {
     /// Returns a group's progress in each of these partitions of its topic.

@@ -4,11 +4,12 @@ use base::{Offset, PartitionId};
 use bytes::Bytes;
 use journal::StoredBatches;
 use record::verify_checksum;
+use shard::error::{FetchError, Unavailable};
+use shard_peers::bounds::{Bounds, TimedOffset};
+use shard_peers::shard_query::{ShardQuery, ShardQueryReply};
 
 use crate::broker::Broker;
-use crate::error::{FetchError, Unavailable};
-use crate::fetch::{Batches, Bounds, TimedOffset};
-use crate::shard_query::{ShardQuery, ShardQueryReply};
+use crate::reading::Batches;
 
 impl Broker {
     /// Returns the start and end of a partition, from this node's rows or else from the leader. `None` if there is no

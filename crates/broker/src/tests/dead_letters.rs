@@ -6,9 +6,10 @@ use base::headers;
 use base::topics::AUDIT;
 use bytes::Bytes;
 use record::Header;
+use shard::delivery::dead_letter::{DeadLetterRouter, DeadRecord};
 
 use super::*;
-use crate::delivery::{DeadLetterRouter, DeadRecord, RedriveTo, RedriveWhat};
+use crate::delivery::{RedriveTo, RedriveWhat};
 
 #[tokio::test]
 async fn rejected_record_arrives_once_in_the_other_shard_and_its_message_is_removed() {

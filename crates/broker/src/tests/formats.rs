@@ -5,16 +5,16 @@
 //! `tests/fixtures/new-channels.data`: run it before a format changes, and keep the file under the version's name.
 
 use machine::{Channels, Role, SentBatch};
+use shard::cpu::CpuPool;
+use shard::delivery::trace_queue::TraceFeed;
+use shard::timeline::Timeline;
+use shard::watch::Watchers;
+use shard_peers::Peers;
 use tasks::Failure;
 use world::Disk;
 
 use super::*;
-use crate::cpu::CpuPool;
-use crate::delivery::trace_queue::TraceFeed;
 use crate::local_shard::{Common, LocalShard, replica};
-use crate::peers::Peers;
-use crate::timeline::Timeline;
-use crate::watch::Watchers;
 
 /// Number of records in the queue, and of rejected ones: while shard 2 was reachable, then until the snapshot, then
 /// until the end.

@@ -1,13 +1,15 @@
 //! An outbox is full because the other shard accepts nothing: requests that need it wait, and all others continue.
 
-use crate::limits::{OUTBOX_HELD_BYTES_MAX, OUTBOX_HOLD};
 use base::limits::OUTBOX_BYTES_MAX;
 use futures_util::future::join_all;
+use shard::delivery::error::TransferError;
+use shard::delivery::inspect::RecordState;
+use shard::error::AppendError;
+use shard::limits::{OUTBOX_HELD_BYTES_MAX, OUTBOX_HOLD};
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::delivery::{RecordState, RedriveTo, RedriveWhat, TransferError};
-use crate::error::AppendError;
+use crate::delivery::{RedriveTo, RedriveWhat};
 
 const LARGE: usize = 700_000;
 /// Number of large records; more than an outbox holds.

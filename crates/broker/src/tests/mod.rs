@@ -20,12 +20,16 @@ use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use bytes::BytesMut;
 use machine::NewTopic;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
+use shard::append::AppendBatch;
+use shard::delivery::event::Delivery;
+use shard::delivery::options::{Settle, TakeOptions};
+use shard::journal_batches::batches_in;
 use world::{Entropy, OsEntropy, SimulatedDisk, World};
 
-use crate::delivery::{Delivery, LeaseSession, Settle, Settlement, TakeOptions};
+use crate::delivery::{LeaseSession, Settlement};
 use crate::error::OpenError;
 use crate::local_shard::LocalShard;
-use crate::{AppendBatch, Broker, BrokerOptions, batches_in};
+use crate::{Broker, BrokerOptions};
 
 const SHARDS: u32 = 3;
 

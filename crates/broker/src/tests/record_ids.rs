@@ -1,7 +1,8 @@
 //! Ids of records in the state of a shard.
 
+use shard::dedup::Dedup;
+
 use super::*;
-use crate::dedup::Dedup;
 
 fn with_id(partition: PartitionId, id: &str) -> AppendBatch {
     let mut batch = BatchBuilder::new(BatchOptions::default());
@@ -36,8 +37,8 @@ async fn leader_reads_the_log_for_ids_only_until_the_state_has_them() {
 async fn batch_with_too_many_ids_is_refused() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[("dedup.window.ms", "600000")]).await;
-    let ids = crate::limits::DEDUP_IDS_PER_BATCH_MAX + 1;
-    let ids = crate::RecordIds((0..ids as u64).map(|at| (at, at.into())).collect());
+    let ids = shard::limits::DEDUP_IDS_PER_BATCH_MAX + 1;
+    let ids = shard::record_ids::RecordIds((0..ids as u64).map(|at| (at, at.into())).collect());
     let too_many = AppendBatch { ids: Some(ids), ..with_id(partition, "a") };
     let refused = broker.append(vec![too_many]).await.remove(0).expect_err("it is too large");
     assert!(refused.to_string().contains("send smaller batches"), "{refused}");

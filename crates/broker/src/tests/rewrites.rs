@@ -21,7 +21,7 @@ struct RewriteFixture {
     group: LeaseGroupId,
     filler: PartitionId,
     /// Makes shard 2 reachable again.
-    requests: crate::peers::Reach,
+    requests: shard_peers::Reach,
 }
 
 async fn open_small(disk: &SimulatedDisk) -> Result<Broker, OpenError> {

@@ -2,10 +2,11 @@
 
 use base::limits::{OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX};
 use futures_util::future::join_all;
+use shard::delivery::error::TransferError;
+use shard::error::AppendError;
 
 use super::*;
-use crate::delivery::{SettleWhat, TransferError};
-use crate::error::AppendError;
+use crate::delivery::SettleWhat;
 
 /// A queue in each shard, with leased records.
 struct Queues {

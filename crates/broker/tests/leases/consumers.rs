@@ -77,7 +77,7 @@ async fn deliveries_to_a_consumer_that_does_not_read_are_bounded() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let waiting = node.depth(group).await;
     let sent = (records - waiting) * (64 << 10);
-    let bound = broker::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX as u64;
+    let bound = shard::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX as u64;
     assert!(waiting > 0 && sent < 3 * bound, "{sent} bytes were sent to one who does not read");
     consumer.next(records as usize).await;
     assert_eq!(node.depth(group).await, 0);
@@ -200,7 +200,7 @@ async fn sessions_of_an_unread_connection_share_one_limit_and_others_get_records
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     let leased = |counters: Option<Counters>| counters.expect("there").leased * (64 << 10);
-    let bound = broker::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX as u64;
+    let bound = shard::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX as u64;
     let held = leased(node.broker.counters(group).await);
     assert!(held > 0 && held < 3 * bound, "{held} bytes were sent to a connection that reads none");
     // A session that opens now gets nothing, and a connection that reads gets the rest.

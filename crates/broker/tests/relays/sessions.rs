@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use base::PartitionId;
 use broker::delivery::{ConsumeError, PeekOptions, SettleError, SettleWhat, TransferError};
-use broker::limits::{LEASE_CONNECTION_UNREAD_BYTES_MAX, RELAY_SIGN_EVERY};
 use broker::{ConsumeOptions, Credit, Event, Settle, Settlement};
+use delivery::limits::RELAY_SIGN_EVERY;
+use shard::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX;
 use tokio::time::{sleep, timeout};
 
 use crate::harness::*;

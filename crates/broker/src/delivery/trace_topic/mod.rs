@@ -8,13 +8,12 @@ mod writer;
 
 use std::time::Duration;
 
+use shard::delivery::trace_queue::TraceQueueItem;
 use tasks::Task;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::broker::Broker;
-
-use super::trace_queue::TraceQueueItem;
 
 pub use reader::TracedSteps;
 

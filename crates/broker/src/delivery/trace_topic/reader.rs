@@ -11,16 +11,16 @@ use base::{Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::SessionId;
 use record::SharedBatch;
+use shard::delivery::history::SessionUser;
+use shard::delivery::trace_queue::{is_in_share, share};
+use shard::error::FetchError;
+use shard::journal_batches::batches_in;
 use tokio::sync::Semaphore;
 use world::Instant;
 
 use crate::broker::Broker;
-use crate::error::FetchError;
-use crate::journal_batches::batches_in;
 
-use super::super::history::SessionUser;
 use super::super::history_query::{HistoryEvent, RecordHistory};
-use super::super::trace_queue::{is_in_share, share};
 use super::trace_record::{TraceRecord, key};
 
 /// Permits of concurrent scans on this node.

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use dispatch::{DeadReason, SessionId, Step, StepKind};
 use serde::{Deserialize, Serialize};
+use shard::delivery::dead_letter::DeathReason;
+use shard::delivery::history::SessionUser;
+use shard::delivery::trace_queue::TracedStep;
 
-use super::super::dead_letter::DeathReason;
-use super::super::history::SessionUser;
 use super::super::history_query::HistoryEvent;
-use super::super::trace_queue::TracedStep;
 
 /// A stored format: names and fields must not change, since later versions and other readers of the topic rely
 /// on them.

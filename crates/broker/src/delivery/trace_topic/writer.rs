@@ -4,22 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::limits::{
-    HISTORY_SESSIONS_KEPT, TRACED_BATCH_BYTES, TRACED_KEPT_BYTES, TRACED_KEPT_MS,
-    TRACED_RUNS_OF_STEP_MAX, TRACED_STEPS_AT_ONCE_MAX, TRACED_STEPS_WRITTEN_EVERY,
-    TRACED_TRIES_MAX,
+    TRACED_BATCH_BYTES, TRACED_KEPT_BYTES, TRACED_KEPT_MS, TRACED_RUNS_OF_STEP_MAX,
+    TRACED_STEPS_AT_ONCE_MAX, TRACED_STEPS_WRITTEN_EVERY, TRACED_TRIES_MAX,
 };
 use base::topics::TRACE;
 use base::{Offset, PartitionId};
 use dispatch::SessionId;
 use record::{BatchBuilder, BatchOptions, Compression};
+use shard::append::AppendBatch;
+use shard::delivery::history::SessionUser;
+use shard::delivery::trace_queue::{TraceQueueItem, TracedStep, is_in_share};
+use shard::limits::HISTORY_SESSIONS_KEPT;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::append::AppendBatch;
 use crate::broker::{Broker, WeakBroker};
 
-use super::super::history::SessionUser;
-use super::super::trace_queue::{TraceQueueItem, TracedStep, is_in_share};
 use super::trace_record::{TraceRecord, key};
 
 /// Delay before a failed write is retried.

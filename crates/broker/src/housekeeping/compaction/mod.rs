@@ -13,8 +13,8 @@
 //!
 //! Each member of a shard's group compacts its own disk: none may grow because another one leads. The leader decides
 //! by the topic's rule up to which offset, and logs it once its own disk is compacted; the others then do the same.
-//! The progress on this disk is kept beside the log ([`crate::compaction_progress`]). Segments of the log that may
-//! still have to be sent to a member stay as they are, and are compacted once the log has released them.
+//! The progress on this disk is kept beside the log ([`shard::state_machine::compaction_progress`]). Segments of the
+//! log that may still have to be sent to a member stay as they are, and are compacted once the log has released them.
 //!
 //! Whether a pass is due takes a list of all batches of a partition. It is made when a partition
 //! changed by more than an append, when the date has come that the last list gave, and when so much
@@ -30,12 +30,12 @@ use std::time::Duration;
 
 use base::{HashMap, PartitionId, TopicId};
 use machine::Command;
+use shard::error::ExecuteError;
+use shard::state_machine::changes::Change;
 use tasks::Task;
 
 use self::pass::{Candidate, ClaimedPartition, CompactionPass, PreparedPasses, prepare, rewrite};
 
-use crate::changes::Change;
-use crate::error::ExecuteError;
 use crate::housekeeping::due::{Dues, split_topic};
 use crate::housekeeping::heavy::QueuedWork;
 use crate::housekeeping::outlook::{CompactionOutlook, Rule};

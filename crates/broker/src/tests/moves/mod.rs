@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use machine::moves::{MOVES_SINCE, MoveStep, Step};
 use machine::{Command, Origin};
+use shard::error::{AppendError, ExecuteError, FetchError, Unavailable};
+use shard::request::{Message, Request};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::*;
 use crate::Refusal;
-use crate::error::{AppendError, ExecuteError, FetchError, Unavailable};
 use crate::move_requests::MoveState;
-use crate::request::{Message, Request};
 
 /// Time limit of any step on a busy machine.
 const SOON: Duration = Duration::from_secs(60);

@@ -1,0 +1,86 @@
+//! Between an election and the first iteration of its driver: this node's copy of the catalog gets the groups
+//! that the shard has rows of, and sessions of all nodes present their leases of earlier leaders, so that no
+//! record is delivered that a consumer already holds.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+
+use crate::limits::LEASES_PRESENTED_WITHIN;
+use consensus::Leadership;
+use links::Lane;
+use shard::Shard;
+use shard::delivery::handle::{Inbox, Message};
+use tokio::time::{Instant, sleep_until};
+
+use crate::drivers::node_of;
+use crate::handover::Handover;
+use crate::relay::RelayContext;
+
+impl Handover {
+    /// Waits until this node knows the groups that have rows, and each connected node has presented its
+    /// sessions and leases or timed out. False: no driver must be started.
+    pub(crate) async fn receive_presented(
+        &mut self,
+        ground: &RelayContext,
+        shard: &Shard,
+        leadership: &Leadership,
+        inbox: &mut Inbox,
+    ) -> bool {
+        let begun = Instant::now();
+        let connected = ground.node.links().connected(Lane::Control);
+        let mut presenting = LeasePresentation {
+            here: ground.node.identity().at.node.0,
+            awaited: connected.into_iter().map(|node| node.0).collect(),
+            presented: BTreeSet::new(),
+        };
+        for message in std::mem::take(&mut self.messages) {
+            presenting.hear(self, message);
+        }
+        let mut lost = pin!(leadership.lost());
+        let mut late = pin!(sleep_until(begun + LEASES_PRESENTED_WITHIN));
+        let mut known = pin!(shard.catalog_has_rows());
+        let mut is_known = false;
+        // A driver would take an unknown group for deleted, and cancel its consumers.
+        while !is_known || !presenting.awaited.is_empty() {
+            tokio::select! {
+                biased;
+                () = &mut lost => break,
+                () = &mut known, if !is_known => is_known = true,
+                message = inbox.recv() => match message {
+                    None | Some(Message::Stop) => return false,
+                    Some(message) => presenting.hear(self, message),
+                },
+                () = &mut late, if !presenting.awaited.is_empty() => {
+                    let nodes = std::mem::take(&mut presenting.awaited);
+                    tracing::info!(?nodes, "what sessions of nodes have leased is not known in time");
+                }
+            }
+        }
+        true
+    }
+}
+
+struct LeasePresentation {
+    here: u64,
+    /// Connected nodes that have not presented their leases.
+    awaited: BTreeSet<u64>,
+    presented: BTreeSet<u64>,
+}
+
+impl LeasePresentation {
+    fn hear(&mut self, handover: &mut Handover, message: Message) {
+        if let Message::Presented { node } = message {
+            self.awaited.remove(&node);
+            self.presented.insert(node);
+            return;
+        }
+        let introduces = |session| {
+            let node = node_of(session);
+            node != self.here && !self.presented.contains(&node)
+        };
+        match message.session().is_some_and(introduces) {
+            true => handover.introduced.push(message),
+            false => handover.messages.push_back(message),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Conversion of another node's messages to those of this node's driver, and of the driver's replies.
+
+use bytes::Bytes;
+use dispatch::SessionId;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use shard::append::AppendBatch;
+use shard::delivery::divided_credit::CreditKind;
+use shard::delivery::error::{RemoveError, TakeError, TransferError};
+use shard::delivery::event::Delivery;
+use shard::delivery::handle::{
+    ConsumerRegistration, DriverQuery, Message, SettleResults, TransferResult,
+};
+use shard::error::Unavailable;
+use shard_peers::wire::{self, Batch};
+use tokio::sync::oneshot;
+
+use super::frame::MalformedFrame;
+use super::items::{AskId, DriverReply, OperatorRequest, RelayCommand};
+
+/// Minimum weight of a pending request.
+const ASK_BYTES: usize = 256;
+const SETTLE_BYTES: usize = 64;
+
+/// A message to the driver, with or without a reply.
+pub(super) enum DriverMessage {
+    Only(Message),
+    Asking(RelayedRequest),
+}
+
+pub(super) struct RelayedRequest {
+    pub(super) message: Message,
+    pub(super) pending: PendingReply,
+    /// The take is cancelled when this is dropped.
+    pub(super) waits_for: Option<(AskId, oneshot::Sender<()>)>,
+}
+
+/// A pending reply.
+pub(super) struct PendingReply {
+    id: AskId,
+    pub(super) weight: usize,
+    answer: BoxFuture<'static, RelayReply>,
+}
+
+pub(super) enum RelayReply {
+    Taken(SessionId, Vec<Delivery>),
+    Plain(DriverReply),
+}
+
+impl PendingReply {
+    /// The reply, with the id and weight of its request.
+    pub(super) async fn answered(self) -> (AskId, usize, RelayReply) {
+        (self.id, self.weight, self.answer.await)
+    }
+}
+
+impl RelayCommand {
+    /// The sessions and consumers that it names: they must be the other node's.
+    pub(super) fn ids(&self) -> [Option<u64>; 3] {
+        let of_kind = |kind: &CreditKind| match kind {
+            CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => Some(*consumer),
+            CreditKind::Session => None,
+        };
+        match self {
+            Self::Open { session }
+            | Self::Close { session }
+            | Self::Limit { session, .. }
+            | Self::Take { session, .. }
+            | Self::Settle { session, .. }
+            | Self::Present { session, .. }
+            | Self::Transfer { session, .. }
+            | Self::Read { session, .. } => [Some(*session), None, None],
+            Self::Consume { session, consumer, .. }
+            | Self::Grant { session, consumer, .. }
+            | Self::SetCredit { session, consumer, .. }
+            | Self::Cancel { session, consumer, .. } => [Some(*session), Some(*consumer), None],
+            Self::Lend { session, kind, .. } | Self::Share { session, kind, .. } => {
+                [Some(*session), of_kind(kind), None]
+            }
+            Self::GiveUp { .. } | Self::Ask { .. } | Self::Presented => [None; 3],
+        }
+    }
+}
+
+fn asking(
+    id: AskId,
+    weight: usize,
+    message: Message,
+    answer: impl Future<Output = DriverReply> + Send + 'static,
+) -> DriverMessage {
+    let answer = answer.map(RelayReply::Plain).boxed();
+    let pending = PendingReply { id, weight: weight + ASK_BYTES, answer };
+    DriverMessage::Asking(RelayedRequest { message, pending, waits_for: None })
+}
+
+/// The reply, or [`DriverReply::None`] if the driver ends without one.
+async fn or_none<T>(
+    answer: oneshot::Receiver<T>,
+    of: impl FnOnce(T) -> DriverReply,
+) -> DriverReply {
+    answer.await.map_or(DriverReply::None, of)
+}
+
+pub(super) fn tell(said: RelayCommand, body: &mut Bytes) -> Result<DriverMessage, MalformedFrame> {
+    Ok(match said {
+        RelayCommand::Limit { session, records } => {
+            DriverMessage::Only(Message::Limit { session, records })
+        }
+        RelayCommand::Lend { session, kind, loan } => {
+            DriverMessage::Only(Message::Lend { session, kind, loan })
+        }
+        RelayCommand::Grant { session, consumer, credit } => {
+            DriverMessage::Only(Message::Grant { session, consumer, credit })
+        }
+        RelayCommand::SetCredit { session, consumer, credit } => {
+            DriverMessage::Only(Message::SetCredit { session, consumer, credit })
+        }
+        RelayCommand::Share { session, kind, change } => {
+            DriverMessage::Only(Message::Share { session, kind, change })
+        }
+        RelayCommand::Consume { id, session, consumer, group, options } => {
+            let (reply, answer) = oneshot::channel();
+            let joining = ConsumerRegistration { consumer, options, divided: Vec::new() };
+            let message = Message::Consume { session, group, joining, reply };
+            asking(id, 0, message, or_none(answer, DriverReply::Consumed))
+        }
+        RelayCommand::Cancel { id, session, consumer } => {
+            let (reply, answer) = oneshot::channel();
+            let message = Message::Cancel { session, consumer, reply };
+            asking(id, 0, message, or_none(answer, |()| DriverReply::Cancelled))
+        }
+        RelayCommand::Take { id, session, group, options } => {
+            let (reply, answer) = oneshot::channel();
+            let (waits, given_up) = oneshot::channel();
+            let message = Message::Take { session, group, options, reply };
+            let answer = taken(session, answer, given_up).boxed();
+            let pending = PendingReply { id, weight: ASK_BYTES, answer };
+            DriverMessage::Asking(RelayedRequest { message, pending, waits_for: Some((id, waits)) })
+        }
+        RelayCommand::Settle { id, session, settles } => {
+            let (reply, answer) = oneshot::channel();
+            let items = settles.len();
+            let message = Message::Settle { session, settles, again: false, reply: reply.into() };
+            match id {
+                Some(id) => {
+                    let weight = items * SETTLE_BYTES;
+                    asking(id, weight, message, or_none(answer, DriverReply::Settled))
+                }
+                None => DriverMessage::Only(message),
+            }
+        }
+        RelayCommand::Transfer { id, session, settles, batches } => {
+            let (reply, answer) = oneshot::channel();
+            let batches = joined(batches, body)?;
+            let weight = settles.len() * SETTLE_BYTES + bytes_of(&batches);
+            let message = Message::Transfer { session, settles, batches, reply };
+            asking(id, weight, message, transferred(answer))
+        }
+        RelayCommand::Ask { id, question } => ask(id, question, body)?,
+        // Handled by the relay itself.
+        RelayCommand::Open { .. }
+        | RelayCommand::Close { .. }
+        | RelayCommand::Present { .. }
+        | RelayCommand::Presented
+        | RelayCommand::Read { .. }
+        | RelayCommand::GiveUp { .. } => {
+            return Err(MalformedFrame::NotSane);
+        }
+    })
+}
+
+fn ask(
+    id: AskId,
+    question: OperatorRequest,
+    body: &mut Bytes,
+) -> Result<DriverMessage, MalformedFrame> {
+    Ok(match question {
+        OperatorRequest::Counters { group } => {
+            let (reply, answer) = oneshot::channel();
+            let question = DriverQuery::Counters { group, reply };
+            asking(id, 0, Message::Ask(question), or_none(answer, DriverReply::Counters))
+        }
+        OperatorRequest::Unsettled { group, partition, from, records_max } => {
+            let (reply, answer) = oneshot::channel();
+            let records_max = records_max as usize;
+            let question = DriverQuery::Unsettled { group, partition, from, records_max, reply };
+            asking(id, 0, Message::Ask(question), or_none(answer, DriverReply::Unsettled))
+        }
+        OperatorRequest::Leases { group, after, leases_max } => {
+            let (reply, answer) = oneshot::channel();
+            let leases_max = leases_max as usize;
+            let question = DriverQuery::Leases { group, after, leases_max, reply };
+            asking(id, 0, Message::Ask(question), or_none(answer, DriverReply::Leases))
+        }
+        OperatorRequest::Purge { group } => {
+            let ((reply, answer), (durable, settled)) = (oneshot::channel(), oneshot::channel());
+            let question = DriverQuery::Purge { group, durable, reply };
+            asking(id, 0, Message::Ask(question), async {
+                match answer.await {
+                    Ok(Ok(purged)) => DriverReply::Purged(Ok((purged, became(settled).await))),
+                    Ok(Err(error)) => DriverReply::Purged(Err(error)),
+                    Err(_) => DriverReply::Purged(Err(unanswered())),
+                }
+            })
+        }
+        OperatorRequest::Remove { group, partition, offset } => {
+            let ((reply, answer), (durable, settled)) = (oneshot::channel(), oneshot::channel());
+            let question = DriverQuery::Remove { group, partition, offset, durable, reply };
+            asking(id, 0, Message::Ask(question), async {
+                match answer.await {
+                    Ok(Ok(())) => DriverReply::Removed(Ok(became(settled).await)),
+                    Ok(Err(error)) => DriverReply::Removed(Err(error)),
+                    Err(_) => DriverReply::Removed(Err(unanswered())),
+                }
+            })
+        }
+        OperatorRequest::Free { group, partition, offsets } => {
+            let (reply, answer) = oneshot::channel();
+            let weight = offsets.len() * size_of::<u64>();
+            let question = DriverQuery::Free { group, partition, offsets, reply };
+            asking(id, weight, Message::Ask(question), or_none(answer, DriverReply::Free))
+        }
+        OperatorRequest::MoveAway { group, partition, offsets, batches } => {
+            let (reply, answer) = oneshot::channel();
+            let batches = joined(batches, body)?;
+            let weight = bytes_of(&batches);
+            let question = DriverQuery::MoveAway { group, partition, offsets, batches, reply };
+            asking(id, weight, Message::Ask(question), transferred(answer))
+        }
+    })
+}
+
+fn joined(batches: Vec<Batch>, body: &mut Bytes) -> Result<Vec<AppendBatch>, MalformedFrame> {
+    wire::take(batches, body).ok_or(MalformedFrame::Records)
+}
+
+fn bytes_of(batches: &[AppendBatch]) -> usize {
+    batches.iter().map(|batch| batch.bytes.len()).sum()
+}
+
+fn unanswered() -> RemoveError {
+    RemoveError::Unavailable(Unavailable::Unanswered)
+}
+
+/// Result of an operator's change: an error if its outcome is unknown.
+async fn became(settled: oneshot::Receiver<SettleResults>) -> SettleResults {
+    settled.await.unwrap_or_else(|_| vec![Err(Unavailable::Unanswered.into())])
+}
+
+/// The reply is sent once batches for other shards have arrived there.
+async fn transferred(answer: oneshot::Receiver<TransferResult>) -> DriverReply {
+    let result = match answer.await {
+        Ok(Ok(moved)) => moved.arrived().await.map_err(TransferError::from),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(Unavailable::Unanswered.into()),
+    };
+    DriverReply::Transferred(result.map_err(Into::into))
+}
+
+async fn taken(
+    session: SessionId,
+    mut answer: oneshot::Receiver<Result<Vec<Delivery>, TakeError>>,
+    given_up: oneshot::Receiver<()>,
+) -> RelayReply {
+    let answer = tokio::select! {
+        biased;
+        answer = &mut answer => answer.ok(),
+        // From here on the driver cannot send any more, unless it has sent just now.
+        _ = given_up => {
+            answer.close();
+            Some(answer.try_recv().unwrap_or_else(|_| Ok(Vec::new())))
+        }
+    };
+    match answer {
+        Some(Ok(deliveries)) => RelayReply::Taken(session, deliveries),
+        Some(Err(error)) => RelayReply::Plain(DriverReply::Taken(Err(error))),
+        None => RelayReply::Plain(DriverReply::Taken(Err(Unavailable::Unanswered.into()))),
+    }
+}
