@@ -45,7 +45,7 @@ impl LocalShard {
             )),
             ShardQuery::Changed(known) => self.reply_when_changed(known).await,
             question => {
-                if question.len() > ASKED_AT_ONCE_MAX {
+                if question.item_count() > ASKED_AT_ONCE_MAX {
                     return Err(FetchError::Storage("too much is asked at once".to_owned()));
                 }
                 let told = reply_from_rows(self, &question);

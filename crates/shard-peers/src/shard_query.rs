@@ -121,7 +121,7 @@ pub type QueryResult = Result<(ShardQueryReply, Vec<Bytes>), FetchError>;
 
 impl ShardQuery {
     /// Number of items in the query.
-    pub fn len(&self) -> usize {
+    pub fn item_count(&self) -> usize {
         match self {
             Self::Bounds(of) | Self::LastAppends(of) | Self::LiveBytes(of) => of.len(),
             Self::EpochsAt(of) => of.len(),
