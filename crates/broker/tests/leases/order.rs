@@ -169,8 +169,9 @@ async fn consumer_gets_the_best_ready_record_when_credit_returns() {
     let mut held = consumer.next(1).await;
     node.append(topic, &ranked(1)).await;
     for priority in 2..=9 {
-        // It is there before the last is settled.
         node.append(topic, &ranked(priority)).await;
+        // Its priority is known once the driver has read it.
+        consumer.nothing().await;
         consumer.accept(&held).await;
         held = consumer.next(1).await;
         assert_eq!(texts(&held), [priority.to_string()]);
