@@ -119,7 +119,7 @@ impl AuthorizedOperation<'_> {
         if reads_the_catalog(&operation) {
             broker.catalog_is_current().await?;
         }
-        let of_node = Node { broker, groups };
+        let node = Node { broker, groups };
         match operation {
             Operation::DeclareQueue { queue, from, config } => {
                 document(queues::declare(broker, &queue, from, config).await)
@@ -174,17 +174,17 @@ impl AuthorizedOperation<'_> {
             }
             Operation::ListOffsetGroups { after, groups_max } => {
                 let after = after.as_deref();
-                document(offset_groups::list(of_node, caller, after, groups_max).await)
+                document(offset_groups::list(node, caller, after, groups_max).await)
             }
             Operation::DescribeOffsetGroup { group, after, members_max } => {
                 let after = after.as_deref();
-                document(offset_groups::describe(of_node, caller, &group, after, members_max).await)
+                document(offset_groups::describe(node, caller, &group, after, members_max).await)
             }
             Operation::SeekOffsetGroup { group, to, dry_run } => {
-                document(offset_groups::seek(of_node, &group, &to, dry_run).await)
+                document(offset_groups::seek(node, &group, &to, dry_run).await)
             }
             Operation::DeleteOffsetGroup { group, dry_run } => {
-                document(offset_groups::delete(of_node, caller, &group, dry_run).await)
+                document(offset_groups::delete(node, caller, &group, dry_run).await)
             }
             Operation::DescribeRecord { topic, place } => {
                 document(history::describe(broker, caller, &topic, place).await)

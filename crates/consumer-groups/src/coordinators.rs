@@ -125,30 +125,30 @@ impl Coordinators {
     fn begin(&self, home: HomeTerm) -> Coordinator {
         let mut groups = Coordinator::among(&self.totals);
         self.restore(home, &groups);
-        let of_node = self.broker.clone();
+        let broker = self.broker.clone();
         let keep = move |members| {
-            let broker = of_node.clone();
+            let broker = broker.clone();
             async move {
                 // The log accepts it in this term only, so it cannot overwrite the next coordinator's state.
-                let goes_on =
+                let check_term =
                     || if broker.still_leads(home) { Ok(()) } else { Err(NotCoordinator) };
-                goes_on()?;
+                check_term()?;
                 match broker.shards().keep_members(home, members).await {
-                    Ok(()) => goes_on(),
+                    Ok(()) => check_term(),
                     Err(ExecuteError::Unavailable(_)) => Err(NotCoordinator),
                     // On a full disk groups continue, and members rejoin at the next coordinator.
                     Err(ExecuteError::Refused(why)) => {
                         tracing::debug!(%why, "members of groups are not stored");
-                        goes_on()
+                        check_term()
                     }
                 }
             }
         };
-        let of_node = self.broker.clone();
-        let keeping = keep_members(groups.registry(), move || of_node.level().now(), keep);
+        let broker = self.broker.clone();
+        let keeping = keep_members(groups.registry(), move || broker.level().now(), keep);
         groups.own(self.broker.vital(Task::KafkaGroupMembers, keeping));
-        let of_node = self.broker.clone();
-        let limits = move || join_limits(&group_values(&of_node));
+        let broker = self.broker.clone();
+        let limits = move || join_limits(&group_values(&broker));
         let watching = watch_deadlines(groups.registry(), limits);
         groups.own(self.broker.vital(Task::KafkaGroupTimers, watching));
         groups
@@ -175,11 +175,11 @@ impl Coordinators {
     pub fn forget_lost(&self) {
         let mut lost = Vec::new();
         self.led.write().retain(|_, led| {
-            let goes_on = self.broker.still_leads(led.home);
-            if !goes_on {
+            let still_leads = self.broker.still_leads(led.home);
+            if !still_leads {
                 lost.extend(led.groups.take());
             }
-            goes_on
+            still_leads
         });
         // After the lock is released: a group may be large.
         drop(lost);

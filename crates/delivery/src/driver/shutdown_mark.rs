@@ -11,7 +11,7 @@ use base::LeaseGroupId;
 use machine::GroupSettle;
 
 use super::{Driver, Purpose};
-use crate::groups::view::nothing_seen;
+use crate::groups::view::earlier_deliveries_are_settled;
 
 impl Driver {
     /// Invalidates the mark before the first record is delivered. False: the term is over.
@@ -39,7 +39,8 @@ impl Driver {
             let counters = group.dispatch.counters();
             counters.leased > 0 || counters.dead > 0
         });
-        let is_known = self.seen.is_none_or(|seen| nothing_seen(&self.shard, seen));
+        let is_known =
+            self.seen.is_none_or(|seen| earlier_deliveries_are_settled(&self.shard, seen));
         if self.here.is_some() || self.is_marked || is_held || !is_known {
             return;
         }

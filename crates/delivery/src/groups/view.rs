@@ -40,7 +40,7 @@ fn start(progress: &Progress, partition: &Partition, seen_below: Offset) -> Part
 }
 
 /// Whether all records that may have been delivered before are settled, in all groups.
-pub(crate) fn nothing_seen(shard: &Shard, seen: SeenBefore) -> bool {
+pub(crate) fn earlier_deliveries_are_settled(shard: &Shard, seen: SeenBefore) -> bool {
     shard.read(|state| {
         state.catalog.lease_groups().all(|group| {
             let rows = state.rows.lease_group(group.id).zip(state.rows.topic(group.topic));

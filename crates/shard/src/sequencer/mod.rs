@@ -119,7 +119,10 @@ impl Sequencer {
         while self.open || !refused.is_empty() || !self.aside.is_empty() {
             match self.next_leadership(&mut refused).await {
                 Ok(leadership) => {
-                    self.catch_up_with_the_catalog(&leadership).await;
+                    let caught_up = self.catch_up_with_the_catalog(&leadership, &mut refused).await;
+                    if let Err(error) = caught_up {
+                        return self.refuse_all(refused, &error).await;
+                    }
                     if std::mem::take(&mut self.is_in_doubt) || former < leadership.since() {
                         // The state has the ids appended by another node, and those of abandoned proposals.
                         self.dedup.begin(&self.shard, self.clock.now_ms()).await;
@@ -160,9 +163,7 @@ impl Sequencer {
                     tracing::warn!("the shard has no leader: requests are refused until it has one");
                 }
             }
-            self.leaderless_since = Instant::now();
-            self.held.give_all_back();
-            self.fail_refused(std::mem::take(refused));
+            self.refuse_waiting(refused);
             role.borrow_and_update();
             loop {
                 tokio::select! {
@@ -170,20 +171,20 @@ impl Sequencer {
                     found = &mut leadership => return found,
                     // Requests received without a leader may still find one after this change.
                     Ok(()) = role.changed() => break,
-                    received = self.inbox.recv() => match received {
-                        Some(Request::MayWait(may)) => self.held.may_wait(may),
-                        Some(request) => request.refuse(&Unavailable::NotLeader),
-                        None => return Err(ProposeError::Stopping),
-                    }
+                    received = self.inbox.recv() => self.refuse_received(received)?,
                 }
             }
         }
     }
 
     /// Waits until this node's copy of the catalog has all topics and groups that the rows have, or until the term
-    /// ends. A copy that is behind lacks the settings of the others' latest topics: their records would be appended as
-    /// if no setting were made, and their ids be forgotten. Requests wait as they do for a leader.
-    async fn catch_up_with_the_catalog(&mut self, leadership: &Leadership) {
+    /// ends. An older copy lacks the settings of recent topics, so appends would ignore their windows and limits.
+    /// Requests wait for [`LEADERLESS_HOLD`], as for a leader, and are rejected afterwards.
+    async fn catch_up_with_the_catalog(
+        &mut self,
+        leadership: &Leadership,
+        refused: &mut Vec<RejectedProposal>,
+    ) -> Result<(), ProposeError> {
         let shard = Arc::clone(&self.shard);
         let consensus = self.consensus.clone();
         let mut caught_up = pin!(shard.catalog_has_rows());
@@ -194,25 +195,38 @@ impl Sequencer {
         loop {
             tokio::select! {
                 biased;
-                () = &mut caught_up => return,
-                () = &mut lost => return,
-                _ = &mut ended => return,
+                () = &mut caught_up => return Ok(()),
+                () = &mut lost => return Ok(()),
+                _ = &mut ended => return Ok(()),
                 () = &mut overdue, if !is_overdue => {
                     is_overdue = true;
                     tracing::warn!(
                         shard = %self.shard.role().shard(),
-                        "this node leads the shard, and has not received all changes of the catalog: requests are \
-                         refused until it has"
+                        "this node leads the shard, but its copy of the catalog is behind: requests are refused until \
+                         it has caught up"
                     );
-                    self.held.give_all_back();
+                    self.refuse_waiting(refused);
                 }
-                received = self.inbox.recv(), if is_overdue && self.open => match received {
-                    Some(Request::MayWait(may)) => self.held.may_wait(may),
-                    Some(request) => request.refuse(&Unavailable::NotLeader),
-                    None => self.open = false,
-                }
+                received = self.inbox.recv(), if is_overdue => self.refuse_received(received)?,
             }
         }
+    }
+
+    /// Rejects the requests that waited for too long.
+    fn refuse_waiting(&mut self, refused: &mut Vec<RejectedProposal>) {
+        self.leaderless_since = Instant::now();
+        self.held.give_all_back();
+        self.fail_refused(std::mem::take(refused));
+    }
+
+    /// Rejects a request that no term accepts now. Fails once all senders of requests are gone.
+    fn refuse_received(&mut self, received: Option<Request>) -> Result<(), ProposeError> {
+        match received {
+            Some(Request::MayWait(may)) => self.held.may_wait(may),
+            Some(request) => request.refuse(&Unavailable::NotLeader),
+            None => return Err(ProposeError::Stopping),
+        }
+        Ok(())
     }
 
     /// Fails proposals that no term will accept any more.
