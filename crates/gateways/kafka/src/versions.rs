@@ -16,11 +16,11 @@ use kafka_protocol::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
 use kafka_protocol::protocol::StrBytes;
 
 use crate::errors::Fault;
-use crate::gateway::Gateway;
-use crate::gateway::Session;
 use crate::groups::streams_requests;
-use crate::request::{Request, RequestError, RequestHead};
-use crate::response::Response;
+use crate::messages::{RequestError, RequestHead, Response};
+use crate::request::Request;
+use crate::state::Gateway;
+use crate::state::Session;
 
 /// Transactions (AddPartitionsToTxn and later ones) and delegation tokens are missing because they are not
 /// offered. Telemetry is missing too, as on a Kafka node without a plugin for it.
