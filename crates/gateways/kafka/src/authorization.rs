@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn every_handled_request_declares_the_rights_it_needs() {
         for api in ApiKey::iter() {
-            let handled = crate::versions::handled(api).is_some();
+            let handled = crate::api_keys::handled(api).is_some();
             assert_eq!(handled, needs(api).is_some(), "{api:?}");
         }
         let mut keys: Vec<_> = NEEDS.iter().map(|(api, ..)| *api as i16).collect();

@@ -19,8 +19,8 @@ use crate::request::{Request, ResponseFuture};
 use crate::security::{acls, authentication, scram_credentials};
 use crate::state::{Gateway, Session};
 use crate::{
-    configs, fetch, groups, metadata, offsets, operations, produce, producers, quotas, share,
-    topics, unsupported, versions,
+    api_keys, configs, fetch, groups, metadata, offsets, operations, produce, producers, quotas,
+    share, topics, unsupported, versions,
 };
 
 /// An accepted request. Resolves to its response, or to `None` if the client expects none.
@@ -90,7 +90,7 @@ pub(crate) async fn start(
     }
     let api = ApiKey::try_from(preamble.api_key)
         .map_err(|_| RequestError::UnknownApi(preamble.api_key))?;
-    let Some(range) = versions::handled(api) else {
+    let Some(range) = api_keys::handled(api) else {
         return Err(RequestError::UnknownApi(preamble.api_key));
     };
     if !range.contains(&preamble.version) {

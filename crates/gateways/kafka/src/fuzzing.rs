@@ -16,12 +16,12 @@ use kafka_protocol::protocol::Decodable;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::api_keys;
 use crate::groups::streams_requests;
 use crate::messages::frames::{Backlog, FrameBudgets, FrameLimits, FrameReader, Source};
 use crate::messages::{self, Preamble};
 use crate::produce::request::ProduceRequest;
 use crate::request::Request;
-use crate::versions;
 use crate::wire::request_codec::{RequestCodec, requests};
 use crate::wire::shape::{bytes_behind, examine};
 
@@ -121,7 +121,7 @@ pub fn request(frame: &[u8]) {
         return;
     }
     let Ok(api) = ApiKey::try_from(key) else { return };
-    if !versions::handled(api).is_some_and(|range| range.contains(&version)) {
+    if !api_keys::handled(api).is_some_and(|range| range.contains(&version)) {
         return;
     }
     let Ok((_, header)) = Request::rest_of_header(api, version, frame) else { return };

@@ -4,7 +4,7 @@
 //!
 //! * `listener`: accepts connections, bounds their number, drains them
 //! * `session`: one connection: requests in, responses out in order
-//! * `dispatch`, `versions`: handlers of requests, and their versions
+//! * `dispatch`: routes requests to their handlers; `versions`: ApiVersions
 //! * `produce`: the hot path in; `fetch`: the hot path out
 //! * `share`: share groups' records, fetched by lease and acknowledged one by one
 //! * `groups`: group membership and committed offsets
@@ -16,9 +16,10 @@
 //! * `request`: one request with its session and its caller; `authorization`: rights of the caller
 //! * `state`: the gateway, its connections, and what clients keep between requests
 //! * `messages`: frames, headers and responses; `wire`: the format below them
-//! * `topic_ref`: topics by name or id
+//! * `api_keys`: the handled requests and their versions; `topic_ref`: topics by name or id
 //! * `errors`: maps errors to Kafka's error codes
 
+mod api_keys;
 mod authorization;
 mod catalog;
 mod cluster;

@@ -13,96 +13,9 @@
 
 use kafka_protocol::messages::ApiKey;
 
+use crate::api_keys::CatalogNeed;
 use crate::state::Gateway;
 use crate::topic_ref::RequestedTopic;
-
-/// Part of the catalog that must be current.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CatalogNeed {
-    /// The request names nothing in the catalog.
-    Nothing,
-    /// Its topics must be known: [`ensure_known`].
-    Topics,
-    All,
-    /// Also users and rules.
-    Users,
-    /// Also quotas.
-    Quotas,
-}
-
-/// Every request that is handled. A test fails for one that is not here.
-const NEEDS: &[(ApiKey, CatalogNeed)] = &[
-    (ApiKey::ApiVersions, CatalogNeed::Nothing),
-    (ApiKey::SaslHandshake, CatalogNeed::Nothing),
-    (ApiKey::SaslAuthenticate, CatalogNeed::Nothing),
-    (ApiKey::InitProducerId, CatalogNeed::Nothing),
-    (ApiKey::DescribeCluster, CatalogNeed::Nothing),
-    (ApiKey::DescribeQuorum, CatalogNeed::Nothing),
-    (ApiKey::UpdateFeatures, CatalogNeed::Nothing),
-    // The coordinator owns their groups.
-    (ApiKey::FindCoordinator, CatalogNeed::Nothing),
-    (ApiKey::JoinGroup, CatalogNeed::Nothing),
-    (ApiKey::SyncGroup, CatalogNeed::Nothing),
-    (ApiKey::Heartbeat, CatalogNeed::Nothing),
-    (ApiKey::LeaveGroup, CatalogNeed::Nothing),
-    // Unknown names are assigned once they become known.
-    (ApiKey::ConsumerGroupHeartbeat, CatalogNeed::Nothing),
-    (ApiKey::ShareGroupHeartbeat, CatalogNeed::Nothing),
-    (ApiKey::Produce, CatalogNeed::Topics),
-    (ApiKey::Fetch, CatalogNeed::Topics),
-    (ApiKey::ShareFetch, CatalogNeed::Topics),
-    (ApiKey::ShareAcknowledge, CatalogNeed::Topics),
-    (ApiKey::ListOffsets, CatalogNeed::Topics),
-    (ApiKey::OffsetForLeaderEpoch, CatalogNeed::Topics),
-    (ApiKey::Metadata, CatalogNeed::Topics),
-    (ApiKey::OffsetCommit, CatalogNeed::Topics),
-    (ApiKey::OffsetFetch, CatalogNeed::Topics),
-    (ApiKey::DescribeTopicPartitions, CatalogNeed::All),
-    (ApiKey::DescribeProducers, CatalogNeed::All),
-    (ApiKey::DeleteRecords, CatalogNeed::All),
-    (ApiKey::CreateTopics, CatalogNeed::All),
-    (ApiKey::DeleteTopics, CatalogNeed::All),
-    (ApiKey::CreatePartitions, CatalogNeed::All),
-    (ApiKey::ListGroups, CatalogNeed::All),
-    (ApiKey::DescribeGroups, CatalogNeed::All),
-    (ApiKey::DeleteGroups, CatalogNeed::All),
-    (ApiKey::OffsetDelete, CatalogNeed::All),
-    (ApiKey::ConsumerGroupDescribe, CatalogNeed::All),
-    (ApiKey::ShareGroupDescribe, CatalogNeed::All),
-    (ApiKey::DescribeShareGroupOffsets, CatalogNeed::All),
-    (ApiKey::AlterShareGroupOffsets, CatalogNeed::All),
-    (ApiKey::DeleteShareGroupOffsets, CatalogNeed::All),
-    (ApiKey::DescribeConfigs, CatalogNeed::All),
-    (ApiKey::AlterConfigs, CatalogNeed::All),
-    (ApiKey::IncrementalAlterConfigs, CatalogNeed::All),
-    (ApiKey::ListConfigResources, CatalogNeed::All),
-    (ApiKey::DescribeLogDirs, CatalogNeed::All),
-    (ApiKey::ElectLeaders, CatalogNeed::All),
-    (ApiKey::AlterPartitionReassignments, CatalogNeed::All),
-    (ApiKey::ListPartitionReassignments, CatalogNeed::All),
-    (ApiKey::DescribeAcls, CatalogNeed::Users),
-    (ApiKey::CreateAcls, CatalogNeed::Users),
-    (ApiKey::DeleteAcls, CatalogNeed::Users),
-    (ApiKey::DescribeUserScramCredentials, CatalogNeed::Users),
-    (ApiKey::AlterUserScramCredentials, CatalogNeed::Users),
-    (ApiKey::DescribeClientQuotas, CatalogNeed::Quotas),
-    (ApiKey::AlterClientQuotas, CatalogNeed::Quotas),
-    // Always refused.
-    (ApiKey::DescribeTransactions, CatalogNeed::Nothing),
-    (ApiKey::ListTransactions, CatalogNeed::Nothing),
-    (ApiKey::InitializeShareGroupState, CatalogNeed::Nothing),
-    (ApiKey::ReadShareGroupState, CatalogNeed::Nothing),
-    (ApiKey::WriteShareGroupState, CatalogNeed::Nothing),
-    (ApiKey::DeleteShareGroupState, CatalogNeed::Nothing),
-    (ApiKey::ReadShareGroupStateSummary, CatalogNeed::Nothing),
-];
-
-impl CatalogNeed {
-    /// A request that is not in the table passes the barrier.
-    pub(crate) fn of(api: ApiKey) -> Self {
-        NEEDS.iter().find(|(known, _)| *known == api).map_or(Self::All, |(_, need)| *need)
-    }
-}
 
 /// Passes the catalog's barrier, for requests that need it. False where the catalog's leader did not answer.
 pub(crate) async fn pass(gateway: &Gateway, api: ApiKey) -> bool {
@@ -143,19 +56,5 @@ pub(crate) async fn ensure_known<'a>(
     };
     if !are_known && let Err(error) = gateway.broker.catalog_is_current().await {
         tracing::debug!(%error, "a topic may be unknown to this node only");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::versions::HANDLED;
-
-    #[test]
-    fn every_handled_request_is_in_the_table_once() {
-        for (api, _) in HANDLED {
-            let found = NEEDS.iter().filter(|(known, _)| known == api).count();
-            assert_eq!(found, 1, "{api:?}");
-        }
     }
 }

@@ -187,7 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn message_crate_decodes_the_response_in_every_version() {
-        let range = crate::versions::handled(ApiKey::Metadata).expect("it is handled");
+        let range = crate::api_keys::handled(ApiKey::Metadata).expect("it is handled");
         for version in range.clone() {
             let head =
                 RequestHead { api: ApiKey::Metadata, version, correlation: 7, client_id: None };

@@ -123,7 +123,7 @@ fn each_version(mut check: impl FnMut(&RequestCodec, &'static MessageShape, i16)
 #[test]
 fn every_handled_request_has_a_shape() {
     for api in ApiKey::iter().filter(|api| *api != ApiKey::Produce) {
-        let handled = crate::versions::handled(api).is_some();
+        let handled = crate::api_keys::handled(api).is_some();
         assert_eq!(handled, shapes::of(api).is_some(), "{api:?}");
         assert_eq!(handled, requests().iter().any(|known| known.api == api), "{api:?}");
     }
@@ -246,7 +246,7 @@ fn requests_of_stock_clients_are_decoded_and_truncated_ones_refused() {
         let preamble = Preamble::parse(&frame).unwrap();
         assert_eq!((preamble.api_key, preamble.version), (key, version));
         let api = ApiKey::try_from(key).unwrap();
-        let range = crate::versions::handled(api).expect("clients ask only for what is advertised");
+        let range = crate::api_keys::handled(api).expect("clients ask only for what is advertised");
         assert!(range.contains(&version), "{api:?} {version}");
         let whole = Request::parse(
             api,
