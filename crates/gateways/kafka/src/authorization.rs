@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use access::{AccessTarget, Operation, RequestContext, Rights};
 use access_rules::acl::{Action, CLUSTER, Resource};
+use broker::CatalogView;
+use broker::catalog::Topic;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
-use parking_lot::Mutex;
 
 use crate::errors::Fault;
-use crate::gateway::{Gateway, PROTOCOL, Session};
+use crate::state::{Gateway, Session};
+use crate::topic_ref::TopicRef;
 
 /// Actions that a request requires. `None`: it concerns no resource of that kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,98 +48,81 @@ const fn each(action: Action) -> RequiredActions {
 }
 
 /// Every request that is handled. A test fails for one that is not here.
-const NEEDS: &[(ApiKey, &str, RequiredActions)] = &[
-    // Sent before authentication.
-    (ApiKey::ApiVersions, "ApiVersions", NOTHING),
-    (ApiKey::SaslHandshake, "SaslHandshake", NOTHING),
-    (ApiKey::SaslAuthenticate, "SaslAuthenticate", NOTHING),
-    (ApiKey::Produce, "Produce", topic(Action::Write)),
-    (ApiKey::Fetch, "Fetch", topic(Action::Read)),
-    (ApiKey::ListOffsets, "ListOffsets", topic(Action::Describe)),
-    (ApiKey::Metadata, "Metadata", topic(Action::Describe)),
-    (ApiKey::DescribeTopicPartitions, "DescribeTopicPartitions", topic(Action::Describe)),
-    (ApiKey::OffsetForLeaderEpoch, "OffsetForLeaderEpoch", topic(Action::Describe)),
-    (ApiKey::DescribeProducers, "DescribeProducers", topic(Action::Read)),
-    (ApiKey::DeleteRecords, "DeleteRecords", topic(Action::Delete)),
-    // The same action on the cluster suffices.
-    (ApiKey::CreateTopics, "CreateTopics", topic(Action::Create)),
-    (ApiKey::DeleteTopics, "DeleteTopics", topic(Action::Delete)),
-    (ApiKey::CreatePartitions, "CreatePartitions", topic(Action::Alter)),
-    // The right to write to any topic suffices.
-    (ApiKey::InitProducerId, "InitProducerId", cluster(Action::IdempotentWrite)),
-    (ApiKey::FindCoordinator, "FindCoordinator", group(Action::Describe)),
-    (ApiKey::JoinGroup, "JoinGroup", group(Action::Read)),
-    (ApiKey::SyncGroup, "SyncGroup", group(Action::Read)),
-    (ApiKey::Heartbeat, "Heartbeat", group(Action::Read)),
-    (ApiKey::LeaveGroup, "LeaveGroup", group(Action::Read)),
-    (ApiKey::ListGroups, "ListGroups", group(Action::Describe)),
-    (ApiKey::DescribeGroups, "DescribeGroups", group(Action::Describe)),
-    (ApiKey::DeleteGroups, "DeleteGroups", group(Action::Delete)),
-    (ApiKey::OffsetCommit, "OffsetCommit", group_and_topic(Action::Read, Action::Read)),
-    (ApiKey::OffsetFetch, "OffsetFetch", group_and_topic(Action::Describe, Action::Describe)),
-    (ApiKey::OffsetDelete, "OffsetDelete", group_and_topic(Action::Delete, Action::Read)),
-    (
-        ApiKey::ConsumerGroupHeartbeat,
-        "ConsumerGroupHeartbeat",
-        group_and_topic(Action::Read, Action::Describe),
-    ),
-    (ApiKey::ConsumerGroupDescribe, "ConsumerGroupDescribe", group(Action::Describe)),
-    (
-        ApiKey::ShareGroupHeartbeat,
-        "ShareGroupHeartbeat",
-        group_and_topic(Action::Read, Action::Describe),
-    ),
-    (ApiKey::ShareGroupDescribe, "ShareGroupDescribe", group(Action::Describe)),
-    (ApiKey::ShareFetch, "ShareFetch", group_and_topic(Action::Read, Action::Read)),
-    (ApiKey::ShareAcknowledge, "ShareAcknowledge", group_and_topic(Action::Read, Action::Read)),
-    (
-        ApiKey::DescribeShareGroupOffsets,
-        "DescribeShareGroupOffsets",
-        group_and_topic(Action::Describe, Action::Describe),
-    ),
-    (
-        ApiKey::AlterShareGroupOffsets,
-        "AlterShareGroupOffsets",
-        group_and_topic(Action::Read, Action::Read),
-    ),
-    (
-        ApiKey::DeleteShareGroupOffsets,
-        "DeleteShareGroupOffsets",
-        group_and_topic(Action::Delete, Action::Read),
-    ),
-    (ApiKey::DescribeConfigs, "DescribeConfigs", each(Action::DescribeConfigs)),
-    (ApiKey::AlterConfigs, "AlterConfigs", each(Action::AlterConfigs)),
-    (ApiKey::IncrementalAlterConfigs, "IncrementalAlterConfigs", each(Action::AlterConfigs)),
-    (ApiKey::ListConfigResources, "ListConfigResources", cluster(Action::DescribeConfigs)),
-    (ApiKey::DescribeAcls, "DescribeAcls", cluster(Action::Describe)),
-    (ApiKey::CreateAcls, "CreateAcls", cluster(Action::Alter)),
-    (ApiKey::DeleteAcls, "DeleteAcls", cluster(Action::Alter)),
-    (
-        ApiKey::DescribeUserScramCredentials,
-        "DescribeUserScramCredentials",
-        cluster(Action::Describe),
-    ),
-    (ApiKey::AlterUserScramCredentials, "AlterUserScramCredentials", cluster(Action::Alter)),
-    (ApiKey::DescribeClientQuotas, "DescribeClientQuotas", cluster(Action::DescribeConfigs)),
-    (ApiKey::AlterClientQuotas, "AlterClientQuotas", cluster(Action::AlterConfigs)),
-    (ApiKey::DescribeLogDirs, "DescribeLogDirs", cluster(Action::Describe)),
-    (ApiKey::DescribeQuorum, "DescribeQuorum", cluster(Action::Describe)),
-    (ApiKey::UpdateFeatures, "UpdateFeatures", cluster(Action::Alter)),
-    (ApiKey::ElectLeaders, "ElectLeaders", cluster(Action::Alter)),
-    (ApiKey::AlterPartitionReassignments, "AlterPartitionReassignments", cluster(Action::Alter)),
-    (ApiKey::ListPartitionReassignments, "ListPartitionReassignments", cluster(Action::Describe)),
-    // Every client may list the brokers, as in Kafka.
-    (ApiKey::DescribeCluster, "DescribeCluster", NOTHING),
-    // Need no rights: no transactions exist.
-    (ApiKey::DescribeTransactions, "DescribeTransactions", NOTHING),
-    (ApiKey::ListTransactions, "ListTransactions", NOTHING),
-    // Always refused: nodes exchange share group state by their own protocol.
-    (ApiKey::InitializeShareGroupState, "InitializeShareGroupState", NOTHING),
-    (ApiKey::ReadShareGroupState, "ReadShareGroupState", NOTHING),
-    (ApiKey::WriteShareGroupState, "WriteShareGroupState", NOTHING),
-    (ApiKey::DeleteShareGroupState, "DeleteShareGroupState", NOTHING),
-    (ApiKey::ReadShareGroupStateSummary, "ReadShareGroupStateSummary", NOTHING),
-];
+const NEEDS: &[(ApiKey, &str, RequiredActions)] = {
+    use Action::*;
+    &[
+        // Sent before authentication.
+        (ApiKey::ApiVersions, "ApiVersions", NOTHING),
+        (ApiKey::SaslHandshake, "SaslHandshake", NOTHING),
+        (ApiKey::SaslAuthenticate, "SaslAuthenticate", NOTHING),
+        (ApiKey::Produce, "Produce", topic(Write)),
+        (ApiKey::Fetch, "Fetch", topic(Read)),
+        (ApiKey::ListOffsets, "ListOffsets", topic(Describe)),
+        (ApiKey::Metadata, "Metadata", topic(Describe)),
+        (ApiKey::DescribeTopicPartitions, "DescribeTopicPartitions", topic(Describe)),
+        (ApiKey::OffsetForLeaderEpoch, "OffsetForLeaderEpoch", topic(Describe)),
+        (ApiKey::DescribeProducers, "DescribeProducers", topic(Read)),
+        (ApiKey::DeleteRecords, "DeleteRecords", topic(Delete)),
+        // The same action on the cluster suffices.
+        (ApiKey::CreateTopics, "CreateTopics", topic(Create)),
+        (ApiKey::DeleteTopics, "DeleteTopics", topic(Delete)),
+        (ApiKey::CreatePartitions, "CreatePartitions", topic(Alter)),
+        // The right to write to any topic suffices.
+        (ApiKey::InitProducerId, "InitProducerId", cluster(IdempotentWrite)),
+        (ApiKey::FindCoordinator, "FindCoordinator", group(Describe)),
+        (ApiKey::JoinGroup, "JoinGroup", group(Read)),
+        (ApiKey::SyncGroup, "SyncGroup", group(Read)),
+        (ApiKey::Heartbeat, "Heartbeat", group(Read)),
+        (ApiKey::LeaveGroup, "LeaveGroup", group(Read)),
+        (ApiKey::ListGroups, "ListGroups", group(Describe)),
+        (ApiKey::DescribeGroups, "DescribeGroups", group(Describe)),
+        (ApiKey::DeleteGroups, "DeleteGroups", group(Delete)),
+        (ApiKey::OffsetCommit, "OffsetCommit", group_and_topic(Read, Read)),
+        (ApiKey::OffsetFetch, "OffsetFetch", group_and_topic(Describe, Describe)),
+        (ApiKey::OffsetDelete, "OffsetDelete", group_and_topic(Delete, Read)),
+        (ApiKey::ConsumerGroupHeartbeat, "ConsumerGroupHeartbeat", group_and_topic(Read, Describe)),
+        (ApiKey::ConsumerGroupDescribe, "ConsumerGroupDescribe", group(Describe)),
+        (ApiKey::ShareGroupHeartbeat, "ShareGroupHeartbeat", group_and_topic(Read, Describe)),
+        (ApiKey::ShareGroupDescribe, "ShareGroupDescribe", group(Describe)),
+        (ApiKey::ShareFetch, "ShareFetch", group_and_topic(Read, Read)),
+        (ApiKey::ShareAcknowledge, "ShareAcknowledge", group_and_topic(Read, Read)),
+        (
+            ApiKey::DescribeShareGroupOffsets,
+            "DescribeShareGroupOffsets",
+            group_and_topic(Describe, Describe),
+        ),
+        (ApiKey::AlterShareGroupOffsets, "AlterShareGroupOffsets", group_and_topic(Read, Read)),
+        (ApiKey::DeleteShareGroupOffsets, "DeleteShareGroupOffsets", group_and_topic(Delete, Read)),
+        (ApiKey::DescribeConfigs, "DescribeConfigs", each(DescribeConfigs)),
+        (ApiKey::AlterConfigs, "AlterConfigs", each(AlterConfigs)),
+        (ApiKey::IncrementalAlterConfigs, "IncrementalAlterConfigs", each(AlterConfigs)),
+        (ApiKey::ListConfigResources, "ListConfigResources", cluster(DescribeConfigs)),
+        (ApiKey::DescribeAcls, "DescribeAcls", cluster(Describe)),
+        (ApiKey::CreateAcls, "CreateAcls", cluster(Alter)),
+        (ApiKey::DeleteAcls, "DeleteAcls", cluster(Alter)),
+        (ApiKey::DescribeUserScramCredentials, "DescribeUserScramCredentials", cluster(Describe)),
+        (ApiKey::AlterUserScramCredentials, "AlterUserScramCredentials", cluster(Alter)),
+        (ApiKey::DescribeClientQuotas, "DescribeClientQuotas", cluster(DescribeConfigs)),
+        (ApiKey::AlterClientQuotas, "AlterClientQuotas", cluster(AlterConfigs)),
+        (ApiKey::DescribeLogDirs, "DescribeLogDirs", cluster(Describe)),
+        (ApiKey::DescribeQuorum, "DescribeQuorum", cluster(Describe)),
+        (ApiKey::UpdateFeatures, "UpdateFeatures", cluster(Alter)),
+        (ApiKey::ElectLeaders, "ElectLeaders", cluster(Alter)),
+        (ApiKey::AlterPartitionReassignments, "AlterPartitionReassignments", cluster(Alter)),
+        (ApiKey::ListPartitionReassignments, "ListPartitionReassignments", cluster(Describe)),
+        // Every client may list the brokers, as in Kafka.
+        (ApiKey::DescribeCluster, "DescribeCluster", NOTHING),
+        // Need no rights: no transactions exist.
+        (ApiKey::DescribeTransactions, "DescribeTransactions", NOTHING),
+        (ApiKey::ListTransactions, "ListTransactions", NOTHING),
+        // Always refused: nodes exchange share group state by their own protocol.
+        (ApiKey::InitializeShareGroupState, "InitializeShareGroupState", NOTHING),
+        (ApiKey::ReadShareGroupState, "ReadShareGroupState", NOTHING),
+        (ApiKey::WriteShareGroupState, "WriteShareGroupState", NOTHING),
+        (ApiKey::DeleteShareGroupState, "DeleteShareGroupState", NOTHING),
+        (ApiKey::ReadShareGroupStateSummary, "ReadShareGroupStateSummary", NOTHING),
+    ]
+};
 
 /// Needs of the streams group requests, which the message crate does not have.
 pub(crate) const STREAMS_HEARTBEAT: RequiredActions =
@@ -176,35 +161,6 @@ fn needs(api: ApiKey) -> Option<(RequiredActions, &'static str)> {
     found.map(|(_, name, needs)| (*needs, *name))
 }
 
-/// A session's cached rights.
-#[derive(Debug, Default)]
-pub(crate) struct CachedRights(Mutex<Option<Arc<Rights>>>);
-
-impl CachedRights {
-    pub(crate) fn get(&self, gateway: &Gateway, session: &Session) -> Arc<Rights> {
-        let mut held = self.0.lock();
-        let principal = session.login.principal();
-        let users = gateway.options.users.as_ref();
-        let is_current = |rights: &Arc<Rights>| match (principal, users) {
-            (Some(_), Some(users)) => rights.is_current(users),
-            _ => rights.is_everything(),
-        };
-        if let Some(rights) = held.as_ref().filter(|rights| is_current(rights)) {
-            return Arc::clone(rights);
-        }
-        let ip = session.connection.peer().ip();
-        let rights = match (principal, users) {
-            (Some(principal), Some(users)) => users.rights(principal, ip),
-            // Only a port with optional login admits a session without a principal.
-            _ => Rights::everything(),
-        };
-        let name = principal.map(|principal| &**principal.name());
-        let caller = users.and_then(|users| users.audit().caller(name, ip, PROTOCOL));
-        let rights = rights.audited_as(caller);
-        Arc::clone(held.insert(Arc::new(rights)))
-    }
-}
-
 /// The caller of a request: its rights, and the actions that the request needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
@@ -212,7 +168,7 @@ pub(crate) struct Caller {
     needs: RequiredActions,
     /// Name of the request in the audit log.
     request: &'static str,
-    /// The node's catalog may be stale, because the barrier did not pass: see [`crate::currency`].
+    /// The node's catalog may be stale, because the barrier did not pass: see [`crate::catalog::currency`].
     copy_may_be_old: bool,
 }
 
@@ -299,6 +255,21 @@ impl Caller {
         if self.may_topic(name) { Ok(()) } else { Err(topic_refused()) }
     }
 
+    /// Finds the topic, if the request may perform its action on it. Otherwise the error does not reveal whether
+    /// it exists.
+    pub(crate) fn find_topic<'a>(
+        &self,
+        topic: &TopicRef,
+        catalog: &'a CatalogView<'_>,
+    ) -> Result<Topic<'a>, Fault> {
+        if let TopicRef::Name(name) = topic {
+            self.topic(name)?;
+        }
+        let found = topic.find(catalog).ok_or_else(|| self.missing(topic.unknown()))?;
+        self.topic(found.name())?;
+        Ok(found)
+    }
+
     pub(crate) fn rights(&self) -> &Rights {
         &self.rights
     }
@@ -378,7 +349,7 @@ mod tests {
     #[test]
     fn every_handled_request_declares_the_rights_it_needs() {
         for api in ApiKey::iter() {
-            let handled = crate::versions::handled(api).is_some();
+            let handled = crate::api_keys::handled(api).is_some();
             assert_eq!(handled, needs(api).is_some(), "{api:?}");
         }
         let mut keys: Vec<_> = NEEDS.iter().map(|(api, ..)| *api as i16).collect();

@@ -9,17 +9,18 @@ use kafka_protocol::messages::ApiKey;
 use tokio::time::Instant;
 
 use crate::authorization::Caller;
-use crate::frames::Frame;
-use crate::gateway::{Gateway, Session};
+use crate::catalog::currency;
+use crate::cluster::{elections, log_dirs, quorum, reassignments};
 use crate::groups::streams_requests;
+use crate::messages::frames::Frame;
+use crate::messages::{Preamble, RequestError, Response};
 use crate::produce::PendingProduce;
-use crate::request::{Preamble, Request, RequestError};
-use crate::response::Response;
-use crate::session::SessionEnd;
+use crate::request::{Request, ResponseFuture};
+use crate::security::{acls, authentication, scram_credentials};
+use crate::state::{Gateway, Session};
 use crate::{
-    acls, config_describe, configs, currency, elections, fetch, groups, log_dirs, login, metadata,
-    offsets, operations, producers, quorum, quota_requests, reassignments, scram_credentials,
-    share, topics, unsupported_requests, versions,
+    api_keys, configs, fetch, groups, metadata, offsets, operations, produce, producers, quotas,
+    share, topics, unsupported, versions,
 };
 
 /// An accepted request. Resolves to its response, or to `None` if the client expects none.
@@ -28,7 +29,7 @@ pub(crate) enum AcceptedRequest {
     /// Submitted to the broker in order; the response follows when the records are durable.
     Produce(Box<PendingProduce>),
     /// Starts with its first poll, when its turn comes.
-    Later(Pin<Box<dyn Future<Output = Result<Response, RequestError>> + Send>>),
+    Later(ResponseFuture),
     Taken,
 }
 
@@ -46,7 +47,7 @@ impl AcceptedRequest {
         }
     }
 
-    pub(crate) fn time_out(&mut self) -> Result<Option<Response>, SessionEnd> {
+    pub(crate) fn time_out(&mut self) -> Result<Option<Response>, RequestError> {
         match std::mem::replace(self, Self::Taken) {
             Self::Produce(mut pending) => pending.time_out(),
             Self::Answered(_) | Self::Later(_) | Self::Taken => Ok(None),
@@ -55,14 +56,12 @@ impl AcceptedRequest {
 }
 
 impl Future for AcceptedRequest {
-    type Output = Result<Option<Response>, SessionEnd>;
+    type Output = Result<Option<Response>, RequestError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
             Self::Produce(pending) => pending.poll(context),
-            Self::Later(handling) => {
-                handling.as_mut().poll(context).map(|answer| Ok(Some(answer?)))
-            }
+            Self::Later(handling) => handling.as_mut().poll(context).map(|answer| answer.map(Some)),
             Self::Answered(_) | Self::Taken => match std::mem::replace(&mut *self, Self::Taken) {
                 Self::Answered(response) => Poll::Ready(Ok(Some(response))),
                 _ => Poll::Ready(Ok(None)),
@@ -79,16 +78,19 @@ pub(crate) async fn start(
     frame: Frame,
 ) -> Result<AcceptedRequest, RequestError> {
     let preamble = Preamble::parse(&frame.bytes)?;
-    login::check(gateway, session, preamble.api_key)?;
+    authentication::check(gateway, session, preamble.api_key)?;
     if preamble.api_key == ::operations::API_KEY {
-        return Ok(operations::start(gateway, session, &preamble, frame));
+        let (gateway, session) = (Arc::clone(gateway), Arc::clone(session));
+        let handling = operations::handle(gateway, session, preamble, frame);
+        return Ok(AcceptedRequest::Later(Box::pin(handling)));
     }
     if streams_requests::is_ours(preamble.api_key) {
-        return streams_requests::start(gateway, session, &preamble, frame);
+        return streams_requests::start(gateway, session, &preamble, frame)
+            .map(AcceptedRequest::Later);
     }
     let api = ApiKey::try_from(preamble.api_key)
         .map_err(|_| RequestError::UnknownApi(preamble.api_key))?;
-    let Some(range) = versions::handled(api) else {
+    let Some(range) = api_keys::handled(api) else {
         return Err(RequestError::UnknownApi(preamble.api_key));
     };
     if !range.contains(&preamble.version) {
@@ -103,15 +105,19 @@ pub(crate) async fn start(
     let caller = Caller::of(gateway, session, api).ok_or(RequestError::UnknownApi(api as i16))?;
     let request = Request::parse(api, &preamble, frame, Arc::clone(session), caller)?;
     match api {
-        ApiKey::Produce => crate::produce::start(gateway, session, request).await,
+        ApiKey::Produce => {
+            produce::start(gateway, session, request).await.map(AcceptedRequest::Produce)
+        }
         ApiKey::ApiVersions => {
             versions::answer(gateway, session, request).map(AcceptedRequest::Answered)
         }
         // Completes before the next request, which runs as the authenticated user.
-        ApiKey::SaslHandshake => login::handshake(gateway, request).map(AcceptedRequest::Answered),
-        ApiKey::SaslAuthenticate => {
-            Box::pin(login::authenticate(gateway, request)).await.map(AcceptedRequest::Answered)
+        ApiKey::SaslHandshake => {
+            authentication::handshake(gateway, request).map(AcceptedRequest::Answered)
         }
+        ApiKey::SaslAuthenticate => Box::pin(authentication::authenticate(gateway, request))
+            .await
+            .map(AcceptedRequest::Answered),
         // A catalog change completes before the next request is read, because that one may start at once and
         // depend on it.
         ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::CreatePartitions => {
@@ -147,10 +153,10 @@ async fn handle(
         ApiKey::CreateTopics => topics::create(&gateway, request).await,
         ApiKey::DeleteTopics => topics::delete(&gateway, request).await,
         ApiKey::CreatePartitions => topics::create_partitions(&gateway, request).await,
-        ApiKey::DescribeConfigs => config_describe::describe(&gateway, request).await,
+        ApiKey::DescribeConfigs => configs::describe::describe(&gateway, request).await,
         ApiKey::AlterConfigs => configs::alter(&gateway, request).await,
         ApiKey::IncrementalAlterConfigs => configs::alter_incrementally(&gateway, request).await,
-        ApiKey::ListConfigResources => config_describe::list_resources(&gateway, request).await,
+        ApiKey::ListConfigResources => configs::describe::list_resources(&gateway, request).await,
         ApiKey::InitProducerId => producers::init_producer_id(&gateway, &session, request).await,
         ApiKey::DescribeProducers => producers::describe_producers(&gateway, request).await,
         ApiKey::DescribeQuorum => quorum::describe(&gateway, request).await,
@@ -161,8 +167,8 @@ async fn handle(
         ApiKey::DescribeAcls => acls::describe(&gateway, request),
         ApiKey::CreateAcls => acls::create(&gateway, request).await,
         ApiKey::DeleteAcls => acls::delete(&gateway, request).await,
-        ApiKey::DescribeClientQuotas => quota_requests::describe(&gateway, request),
-        ApiKey::AlterClientQuotas => quota_requests::alter(&gateway, request).await,
+        ApiKey::DescribeClientQuotas => quotas::requests::describe(&gateway, request),
+        ApiKey::AlterClientQuotas => quotas::requests::alter(&gateway, request).await,
         ApiKey::ElectLeaders => elections::elect_leaders(&gateway, request).await,
         ApiKey::AlterPartitionReassignments => reassignments::alter(&gateway, request),
         ApiKey::ListPartitionReassignments => reassignments::list(request),
@@ -172,7 +178,7 @@ async fn handle(
         | ApiKey::ReadShareGroupState
         | ApiKey::WriteShareGroupState
         | ApiKey::DeleteShareGroupState
-        | ApiKey::ReadShareGroupStateSummary => unsupported_requests::handle(request),
+        | ApiKey::ReadShareGroupStateSummary => unsupported::handle(request),
         _ => groups::handle(&gateway, &session, request).await,
     }
 }

@@ -16,11 +16,12 @@ use kafka_protocol::protocol::Decodable;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::frames::{Backlog, FrameBudgets, FrameLimits, FrameReader, Source};
-use crate::groups::{streams_messages, streams_requests};
-use crate::produce_request::ProduceRequest;
-use crate::request::{Preamble, Request};
-use crate::versions;
+use crate::api_keys;
+use crate::groups::streams_requests;
+use crate::messages::frames::{Backlog, FrameBudgets, FrameLimits, FrameReader, Source};
+use crate::messages::{self, Preamble};
+use crate::produce::request::ProduceRequest;
+use crate::request::Request;
 use crate::wire::request_codec::{RequestCodec, requests};
 use crate::wire::shape::{bytes_behind, examine};
 
@@ -120,7 +121,7 @@ pub fn request(frame: &[u8]) {
         return;
     }
     let Ok(api) = ApiKey::try_from(key) else { return };
-    if !versions::handled(api).is_some_and(|range| range.contains(&version)) {
+    if !api_keys::handled(api).is_some_and(|range| range.contains(&version)) {
         return;
     }
     let Ok((_, header)) = Request::rest_of_header(api, version, frame) else { return };
@@ -132,12 +133,12 @@ pub fn request(frame: &[u8]) {
 }
 
 fn streams(frame: &[u8]) {
-    let _ = streams_messages::HeartbeatRequest::parse(frame);
-    let _ = streams_messages::DescribeRequest::parse(frame);
+    let _ = messages::streams::HeartbeatRequest::parse(frame);
+    let _ = messages::streams::DescribeRequest::parse(frame);
     // A body, at its place behind the shortest header.
     if let Some(body) = frame.get(11..) {
-        let _ = streams_messages::HeartbeatRequest::parse(body);
-        let _ = streams_messages::DescribeRequest::parse(body);
+        let _ = messages::streams::HeartbeatRequest::parse(body);
+        let _ = messages::streams::DescribeRequest::parse(body);
     }
 }
 

@@ -8,10 +8,10 @@ use tasks::Task;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use crate::gateway::{Gateway, PROTOCOL, Session};
-use crate::login::Login;
 use crate::options::GatewayOptions;
 use crate::session;
+use crate::state::login::Login;
+use crate::state::{Gateway, PROTOCOL, Session};
 
 /// Serves Kafka clients until `shutdown` becomes true. Then lets every session finish its started requests (for at
 /// most `drain_within` of the options) and returns.
@@ -33,7 +33,7 @@ pub async fn serve(
     };
     let serving = move |mut socket: Socket, connection: Connection| {
         let encrypted = socket.is_encrypted();
-        let login = Login::of(&gateway, &mut socket, &connection);
+        let login = Login::of(&gateway.options, &mut socket, &connection);
         let quotas = &gateway.options.quotas;
         let session = Arc::new(Session::new(connection, encrypted, login, quotas));
         serve_session(socket, session, Arc::clone(&gateway))

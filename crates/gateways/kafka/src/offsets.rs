@@ -21,16 +21,17 @@ use kafka_protocol::messages::{
 };
 
 use crate::authorization::Caller;
-use crate::currency::{RequestedTopic, ensure_known};
-use crate::errors::{Fault, code_of};
-use crate::fetch_collector::check_leader_epoch;
-use crate::gateway::Gateway;
-use crate::partitions::{
+use crate::catalog::currency::ensure_known;
+use crate::catalog::partitions::{
     PARTITIONS_AT_ONCE, find_current_partitions, find_led_partitions, refuse_led_elsewhere,
     with_answers,
 };
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::errors::{Fault, code_of};
+use crate::fetch::collector::check_leader_epoch;
+use crate::messages::{RequestError, Response};
+use crate::request::Request;
+use crate::state::Gateway;
+use crate::topic_ref::RequestedTopic;
 
 /// Reserved timestamps (KIP-79, 405, 734, 1005).
 mod timestamps {

@@ -68,7 +68,9 @@ impl GatewayOptions {
     pub(crate) fn single_node(broker: &broker::Broker) -> Self {
         let (groups, connections) = (Groups::start(broker), Connections::default());
         let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
-        Self::new(crate::leaders::alone(), groups, admin)
+        let kafka = nodes::Endpoint { host: "node-1".to_owned(), port: 9001 };
+        let endpoints = nodes::Endpoints { kafka, amqp: None, kafka_tls: None, rack: None };
+        Self::new(Nodes::alone(1, endpoints), groups, admin)
     }
 
     /// The live connections are those that `admin` lists.

@@ -12,12 +12,12 @@ use kafka_protocol::messages::{
 use tracing::warn;
 
 use crate::authorization::Caller;
+use crate::catalog::partitions::{PARTITIONS_AT_ONCE, find_led_partitions, with_answers};
 use crate::errors::{Fault, code_of};
-use crate::gateway::{Gateway, Session};
-use crate::no_transactions::no_transactions_for;
-use crate::partitions::{PARTITIONS_AT_ONCE, find_led_partitions, with_answers};
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::messages::{RequestError, Response};
+use crate::request::Request;
+use crate::state::{Gateway, Session};
+use crate::unsupported::transactions::no_transactions_for;
 
 pub(crate) async fn init_producer_id(
     gateway: &Gateway,

@@ -25,12 +25,10 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::dispatch::{self, AcceptedRequest};
-use crate::errors::Fault;
-use crate::frames::{Backlog, FrameBudgets, FrameError, FrameLimits, FrameReader};
-use crate::gateway::{Gateway, Session};
-use crate::login;
-use crate::request::RequestError;
-use crate::response::Response;
+use crate::messages::frames::{Backlog, FrameBudgets, FrameError, FrameLimits, FrameReader};
+use crate::messages::{RequestError, Response};
+use crate::security::authentication;
+use crate::state::{Gateway, Session};
 
 /// Responses that are ready together are written together, up to this many bytes.
 const COALESCED_BYTES_MAX: usize = 256 << 10;
@@ -46,8 +44,6 @@ pub(crate) enum SessionEnd {
     SlowReader(Duration),
     #[error("writing: {0}")]
     Write(std::io::Error),
-    #[error("a produce request with acks=0 was refused: {0}")]
-    RefusedUnacknowledged(Fault),
     #[error("the client did not log in within {LOGIN_WITHIN:?}")]
     SlowLogin,
     #[error("its log-in was refused")]
@@ -172,7 +168,7 @@ async fn read(
         tasks::inject::point(Task::KafkaSession);
         let queued = frame.queued;
         let started = match login.takes_bare_messages() {
-            true => Box::pin(login::bare(gateway, session, &frame.bytes))
+            true => Box::pin(authentication::bare(gateway, session, &frame.bytes))
                 .await
                 .map(AcceptedRequest::Answered),
             false => dispatch::start(gateway, session, frame).await,
@@ -244,7 +240,7 @@ impl<'a> Writer<'a> {
     async fn answer(
         &mut self,
         started: &mut AcceptedRequest,
-    ) -> Result<Option<Response>, SessionEnd> {
+    ) -> Result<Option<Response>, RequestError> {
         let Some(due) = started.due() else { return started.await };
         poll_fn(|context| {
             if let Poll::Ready(answer) = Pin::new(&mut *started).poll(context) {

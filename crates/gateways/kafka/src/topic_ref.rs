@@ -6,8 +6,6 @@ use broker::CatalogView;
 use broker::catalog::Topic;
 use uuid::Uuid;
 
-use crate::authorization::Caller;
-use crate::currency::RequestedTopic;
 use crate::errors::Fault;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -25,21 +23,6 @@ impl TopicRef {
         }
     }
 
-    /// Finds the topic, if the caller may perform the request's action on it. Otherwise the error does not
-    /// reveal whether it exists.
-    pub(crate) fn find_for<'a>(
-        &self,
-        caller: &Caller,
-        catalog: &'a CatalogView<'_>,
-    ) -> Result<Topic<'a>, Fault> {
-        if let Self::Name(name) = self {
-            caller.topic(name)?;
-        }
-        let found = self.find(catalog).ok_or_else(|| caller.missing(self.unknown()))?;
-        caller.topic(found.name())?;
-        Ok(found)
-    }
-
     pub(crate) fn named(&self) -> RequestedTopic<'_> {
         match self {
             Self::Name(name) => RequestedTopic::Name(name),
@@ -54,4 +37,11 @@ impl TopicRef {
             Self::Id(_) => Fault::unknown_topic_id(),
         }
     }
+}
+
+/// A topic as a request names it, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RequestedTopic<'a> {
+    Name(&'a str),
+    Id(Uuid),
 }

@@ -20,14 +20,14 @@ use kafka_protocol::messages::{
 use uuid::Uuid;
 
 use crate::authorization::Caller;
-use crate::config_describe::creatable_configs;
+use crate::catalog::message_name;
+use crate::configs::describe::creatable_configs;
 use crate::errors::{Fault, code_of};
-use crate::gateway::Gateway;
 use crate::leaders::names_all;
-use crate::metadata::message_name;
+use crate::messages::{RequestError, Response};
 use crate::quotas::Mutations;
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::request::Request;
+use crate::state::Gateway;
 
 /// First versions whose clients know THROTTLING_QUOTA_EXCEEDED, and retry later (KIP-599).
 const CREATE_STRICT_SINCE: i16 = 6;

@@ -1,10 +1,5 @@
-//! The handled requests and their versions, and ApiVersions, which reports them to clients.
-//!
-//! The ranges are those of Kafka 4.1 as far as the message crate has them. Those of share groups are Kafka
-//! 4.3's, with codecs of our own for versions that the crate lacks. Requests outside of the table are not
-//! advertised. A client that sends one nevertheless is disconnected, as in Kafka.
+//! ApiVersions: reports the handled requests, their versions and the features of the cluster to clients.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use base::{ClusterLevel, Level, Levels};
@@ -15,82 +10,13 @@ use kafka_protocol::messages::api_versions_response::{
 use kafka_protocol::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
 use kafka_protocol::protocol::StrBytes;
 
+use crate::api_keys::HANDLED;
 use crate::errors::Fault;
-use crate::gateway::Gateway;
-use crate::gateway::Session;
 use crate::groups::streams_requests;
-use crate::request::{Request, RequestError, RequestHead};
-use crate::response::Response;
-
-/// Transactions (AddPartitionsToTxn and later ones) and delegation tokens are missing because they are not
-/// offered. Telemetry is missing too, as on a Kafka node without a plugin for it.
-pub(crate) const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
-    (ApiKey::Produce, 3..=13),
-    (ApiKey::Fetch, 4..=18),
-    (ApiKey::ListOffsets, 1..=10),
-    (ApiKey::Metadata, 0..=13),
-    (ApiKey::OffsetCommit, 2..=9),
-    (ApiKey::OffsetFetch, 1..=9),
-    (ApiKey::FindCoordinator, 0..=6),
-    (ApiKey::JoinGroup, 0..=9),
-    (ApiKey::Heartbeat, 0..=4),
-    (ApiKey::LeaveGroup, 0..=5),
-    (ApiKey::SyncGroup, 0..=5),
-    (ApiKey::DescribeGroups, 0..=6),
-    (ApiKey::ListGroups, 0..=5),
-    (ApiKey::SaslHandshake, 0..=1),
-    (ApiKey::ApiVersions, 0..=4),
-    (ApiKey::CreateTopics, 2..=7),
-    (ApiKey::DeleteTopics, 1..=6),
-    (ApiKey::DeleteRecords, 0..=2),
-    (ApiKey::InitProducerId, 0..=5),
-    (ApiKey::OffsetForLeaderEpoch, 2..=4),
-    (ApiKey::DescribeAcls, 1..=3),
-    (ApiKey::CreateAcls, 1..=3),
-    (ApiKey::DeleteAcls, 1..=3),
-    (ApiKey::DescribeConfigs, 1..=4),
-    (ApiKey::AlterConfigs, 0..=2),
-    (ApiKey::DescribeLogDirs, 1..=4),
-    (ApiKey::SaslAuthenticate, 0..=2),
-    (ApiKey::CreatePartitions, 0..=3),
-    (ApiKey::DeleteGroups, 0..=2),
-    (ApiKey::ElectLeaders, 0..=2),
-    (ApiKey::IncrementalAlterConfigs, 0..=1),
-    (ApiKey::AlterPartitionReassignments, 0..=1),
-    (ApiKey::ListPartitionReassignments, 0..=0),
-    (ApiKey::OffsetDelete, 0..=0),
-    (ApiKey::DescribeClientQuotas, 0..=1),
-    (ApiKey::AlterClientQuotas, 0..=1),
-    (ApiKey::DescribeUserScramCredentials, 0..=0),
-    (ApiKey::AlterUserScramCredentials, 0..=0),
-    (ApiKey::DescribeQuorum, 0..=2),
-    (ApiKey::UpdateFeatures, 0..=2),
-    (ApiKey::DescribeCluster, 0..=2),
-    (ApiKey::DescribeProducers, 0..=0),
-    (ApiKey::DescribeTransactions, 0..=0),
-    (ApiKey::ListTransactions, 0..=2),
-    (ApiKey::ConsumerGroupHeartbeat, 0..=1),
-    (ApiKey::ConsumerGroupDescribe, 0..=1),
-    (ApiKey::ListConfigResources, 0..=1),
-    (ApiKey::DescribeTopicPartitions, 0..=0),
-    (ApiKey::ShareGroupHeartbeat, 1..=1),
-    (ApiKey::ShareGroupDescribe, 1..=1),
-    (ApiKey::ShareFetch, 1..=2),
-    (ApiKey::ShareAcknowledge, 1..=2),
-    (ApiKey::InitializeShareGroupState, 0..=0),
-    (ApiKey::ReadShareGroupState, 0..=0),
-    (ApiKey::WriteShareGroupState, 0..=0),
-    (ApiKey::DeleteShareGroupState, 0..=0),
-    (ApiKey::ReadShareGroupStateSummary, 0..=0),
-    (ApiKey::DescribeShareGroupOffsets, 0..=1),
-    (ApiKey::AlterShareGroupOffsets, 0..=0),
-    (ApiKey::DeleteShareGroupOffsets, 0..=0),
-];
-
-/// The handled versions of a request.
-pub(crate) fn handled(api: ApiKey) -> Option<&'static RangeInclusive<i16>> {
-    HANDLED.iter().find(|(known, _)| *known == api).map(|(_, range)| range)
-}
+use crate::messages::{RequestError, RequestHead, Response};
+use crate::request::Request;
+use crate::state::Gateway;
+use crate::state::Session;
 
 /// An enabled capability beyond single requests. Java clients check `group.version` before they use the new
 /// group protocol.
@@ -169,7 +95,7 @@ pub(crate) fn answer_unsupported(correlation: i32) -> Result<Response, RequestEr
 
 /// `level`: the cluster's; versions before 3 have no features.
 fn supported(version: i16, level: Option<&Arc<ClusterLevel>>) -> ApiVersionsResponse {
-    let api_keys = HANDLED.iter().map(|(api, range)| {
+    let api_keys = HANDLED.iter().map(|(api, range, _)| {
         // librdkafka compresses only for brokers that list Produce version 0 (KAFKA-18659), so Kafka 4
         // advertises it too, without accepting it.
         let min = if *api == ApiKey::Produce { 0 } else { *range.start() };
@@ -227,7 +153,7 @@ mod tests {
     fn advertised_versions_are_known_to_the_message_crate() {
         // These have codecs of our own for their latest version.
         let own = [ApiKey::ShareFetch, ApiKey::ShareAcknowledge, ApiKey::DescribeShareGroupOffsets];
-        for (api, range) in HANDLED.iter().filter(|(api, _)| !own.contains(api)) {
+        for (api, range, _) in HANDLED.iter().filter(|(api, ..)| !own.contains(api)) {
             let known = api.valid_versions();
             assert!(known.min <= *range.start() && *range.end() <= known.max, "{api:?}");
         }

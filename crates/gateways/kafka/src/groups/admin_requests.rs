@@ -25,7 +25,6 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::authorization::Caller;
 use crate::errors::Fault;
-use crate::gateway::{Gateway, Session};
 use crate::groups::classic_requests::check_group;
 use crate::groups::committed::{
     WithOffsets, coordinator_error, coordinator_unavailable, has_offsets,
@@ -37,10 +36,11 @@ use crate::groups::{check_described, code_of};
 use crate::leaders::{
     KnownLeaders, NO_NODE, ReachableNode, broker_id, host_of, port_of, reached_node,
 };
-use crate::list_response::ListWriter;
-use crate::no_transactions::no_transactions_for;
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::messages::list_response::ListWriter;
+use crate::messages::{RequestError, Response};
+use crate::request::Request;
+use crate::state::{Gateway, Session};
+use crate::unsupported::transactions::no_transactions_for;
 
 // ---------------------------------------------------------------------------------- coordinators
 
@@ -255,7 +255,7 @@ pub(crate) async fn describe(
     let (count, version) = (message.groups.len(), request.head.version);
     let permit = gateway.described_room(count, DESCRIBED_GROUP_BYTES).await;
     let response = DescribeGroupsResponse::default();
-    let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
+    let mut groups = ListWriter::new(gateway.broker.turns(), &request.head, &response, count)?;
     let mut have_some = WithOffsets::default();
     let caller = &request.caller;
     for (place, name) in message.groups.iter().enumerate() {

@@ -21,12 +21,12 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::authorization::Caller;
 use crate::errors::group_code;
-use crate::gateway::{Gateway, Session};
 use crate::groups::code_of;
 use crate::groups::text::{own, own_bytes};
 use crate::groups::waiting::{answer_or_drain, visit_to_store};
-use crate::request::{Request, RequestError, RequestHead};
-use crate::response::Response;
+use crate::messages::{RequestError, RequestHead, Response};
+use crate::request::Request;
+use crate::state::{Gateway, Session};
 
 /// Checks that the caller may perform its action on the group, and that the name is valid.
 pub(crate) fn check_group(caller: &Caller, name: &str) -> Result<(), ResponseError> {

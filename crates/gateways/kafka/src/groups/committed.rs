@@ -7,7 +7,7 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::GroupId;
 
 use crate::errors::Fault;
-use crate::gateway::Gateway;
+use crate::state::Gateway;
 
 /// Whether a group has committed offsets.
 pub(crate) async fn has_offsets(gateway: &Gateway, name: &str) -> Result<bool, ResponseError> {

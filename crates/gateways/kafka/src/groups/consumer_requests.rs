@@ -26,7 +26,6 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::authorization::Caller;
 use crate::errors::Fault;
-use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
 use crate::groups::check_described;
 use crate::groups::classic_requests::{check_group, client_of};
@@ -35,9 +34,10 @@ use crate::groups::share_requests::group_not_found;
 use crate::groups::text::own;
 use crate::groups::topics::Topics;
 use crate::groups::waiting::visit_to_store;
-use crate::list_response::ListWriter;
-use crate::request::{Request, RequestError, RequestHead};
-use crate::response::Response;
+use crate::messages::list_response::ListWriter;
+use crate::messages::{RequestError, RequestHead, Response};
+use crate::request::Request;
+use crate::state::{Gateway, Session};
 
 /// First version in which members choose their own ids (KIP-1082).
 const NAMED_BY_CLIENT_SINCE: i16 = 1;
@@ -254,7 +254,7 @@ pub(crate) async fn describe(
     let (count, version) = (message.group_ids.len(), request.head.version);
     let permit = gateway.described_room(count, DESCRIBED_GROUP_BYTES).await;
     let response = ConsumerGroupDescribeResponse::default();
-    let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
+    let mut groups = ListWriter::new(gateway.broker.turns(), &request.head, &response, count)?;
     let mut have_some = WithOffsets::default();
     let caller = &request.caller;
     for (place, name) in message.group_ids.iter().enumerate() {

@@ -10,7 +10,6 @@
 //! * `classic_requests`, `consumer_requests`, `share_requests`, `streams_requests`, `offset_requests`,
 //!   `offset_delete_requests`, `share_offset_requests`, `admin_requests`: convert messages to events, and
 //!   back
-//! * `streams_messages`: the messages of KIP-1071, which the message crate does not have
 //! * `committed`: groups with committed offsets
 
 use consumer_groups::tenants;
@@ -20,9 +19,9 @@ use kafka_protocol::messages::ApiKey;
 
 use crate::authorization::Caller;
 use crate::errors::Fault;
-use crate::gateway::{Gateway, Session};
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::messages::{RequestError, Response};
+use crate::request::Request;
+use crate::state::{Gateway, Session};
 
 mod admin_requests;
 mod classic_requests;
@@ -32,7 +31,6 @@ mod offset_delete_requests;
 mod offset_requests;
 mod share_offset_requests;
 mod share_requests;
-pub(crate) mod streams_messages;
 pub(crate) mod streams_requests;
 pub(crate) mod text;
 mod topics;

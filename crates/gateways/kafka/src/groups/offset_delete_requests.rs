@@ -10,11 +10,11 @@ use kafka_protocol::messages::{OffsetDeleteRequest, OffsetDeleteResponse, TopicN
 
 use crate::authorization::Caller;
 use crate::errors::Fault;
-use crate::gateway::Gateway;
 use crate::groups::committed::has_offsets;
 use crate::groups::offset_requests::forget_offsets;
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::messages::{RequestError, Response};
+use crate::request::Request;
+use crate::state::Gateway;
 
 pub(crate) async fn delete(
     gateway: &Gateway,

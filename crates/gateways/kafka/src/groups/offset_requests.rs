@@ -28,13 +28,14 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Caller;
-use crate::currency::{RequestedTopic, ensure_known};
+use crate::catalog::currency::ensure_known;
 use crate::errors::{Fault, group_code};
-use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group;
 use crate::groups::committed::{coordinator_error, coordinator_unavailable};
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::messages::{RequestError, Response};
+use crate::request::Request;
+use crate::state::Gateway;
+use crate::topic_ref::RequestedTopic;
 
 // ---------------------------------------------------------------------------------------- commit
 

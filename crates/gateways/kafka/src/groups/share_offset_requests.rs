@@ -29,14 +29,14 @@ use uuid::Uuid;
 
 use crate::authorization::{Caller, topic_refused};
 use crate::errors::Fault;
-use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group;
 use crate::groups::committed::{coordinator_unavailable, has_offsets};
 use crate::groups::share_requests::{group_not_found, not_a_share_group};
 use crate::groups::text::own;
-use crate::list_response::{Chunks, too_much};
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::messages::list_response::{Chunks, too_much};
+use crate::messages::{RequestError, Response};
+use crate::request::Request;
+use crate::state::Gateway;
 use crate::wire::primitives::PutPrimitives;
 use coordinator::Group;
 

@@ -28,16 +28,16 @@ use uuid::Uuid;
 
 use crate::authorization::{Caller, topic_refused};
 use crate::errors::Fault;
-use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
 use crate::groups::check_described;
 use crate::groups::classic_requests::{check_group, client_of};
 use crate::groups::committed::has_offsets;
 use crate::groups::text::own;
 use crate::groups::topics::Topics;
-use crate::list_response::ListWriter;
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::messages::list_response::ListWriter;
+use crate::messages::{RequestError, Response};
+use crate::request::Request;
+use crate::state::{Gateway, Session};
 
 // ------------------------------------------------------------------------------------- heartbeat
 
@@ -233,7 +233,7 @@ pub(crate) async fn describe(
     let count = message.group_ids.len();
     let permit = gateway.described_room(count, DESCRIBED_GROUP_BYTES).await;
     let response = ShareGroupDescribeResponse::default();
-    let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
+    let mut groups = ListWriter::new(gateway.broker.turns(), &request.head, &response, count)?;
     let caller = &request.caller;
     for name in &message.group_ids {
         let refuse = |fault: Fault| {

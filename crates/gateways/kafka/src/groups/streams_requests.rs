@@ -2,6 +2,7 @@
 
 use base::HashSet;
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::Arc;
 
 use crate::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
@@ -16,26 +17,25 @@ use coordinator::streams::{Heartbeat, Report, StatusCode, StreamsGroup, StreamsL
 use coordinator::{Group, GroupAccess, Text, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
-use thiserror::Error;
 
 use crate::authorization::{Caller, STREAMS_DESCRIBE, STREAMS_HEARTBEAT};
-use crate::dispatch::AcceptedRequest;
 use crate::errors::Fault;
-use crate::frames::Frame;
-use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
 use crate::groups::check_described;
 use crate::groups::classic_requests::check_group;
 use crate::groups::committed::has_offsets;
 use crate::groups::share_requests::group_not_found;
-use crate::groups::streams_messages::{
-    DescribeRequest, DescribedGroup, HeartbeatRequest, HeartbeatResponse, begin_described,
-};
 use crate::groups::topics::Topics;
 use crate::groups::waiting::visit_to_store;
-use crate::list_response::{Chunks, too_much};
-use crate::request::{Preamble, RequestError};
-use crate::response::Response;
+use crate::messages::frames::Frame;
+use crate::messages::list_response::{Chunks, too_much};
+use crate::messages::streams::{
+    DescribeRequest, DescribedGroup, HeartbeatRequest, HeartbeatResponse, StreamsError,
+    begin_described,
+};
+use crate::messages::{Preamble, RequestError, Response};
+use crate::request::ResponseFuture;
+use crate::state::{Gateway, Session};
 use crate::topics::check_replication_factor;
 use crate::wire::primitives::{Cursor, MalformedValue, PutPrimitives};
 
@@ -58,21 +58,13 @@ pub(crate) fn supported() -> impl Iterator<Item = ApiVersion> {
     })
 }
 
-/// Protocol violations of such a request.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub(crate) enum StreamsError {
-    #[error("api key {api_key} version {version} is not supported (supported: 0)")]
-    Version { api_key: i16, version: i16 },
-    #[error("api key {api_key} is malformed: {malformed}")]
-    Malformed { api_key: i16, malformed: MalformedValue },
-}
-
+/// Starts a request whose preamble was read.
 pub(crate) fn start(
     gateway: &Arc<Gateway>,
     session: &Arc<Session>,
     preamble: &Preamble,
     frame: Frame,
-) -> Result<AcceptedRequest, RequestError> {
+) -> Result<ResponseFuture, RequestError> {
     let Frame { bytes, permit, .. } = frame;
     let (api_key, version, correlation) =
         (preamble.api_key, preamble.version, preamble.correlation);
@@ -92,27 +84,27 @@ pub(crate) fn start(
                 frame.put_no_tagged_fields(true);
             })
         };
-        return Ok(AcceptedRequest::Answered(refused));
+        return Ok(Box::pin(ready(Ok(refused))));
     }
+    let gateway = Arc::clone(gateway);
     if api_key == DESCRIBE {
         let request = DescribeRequest::parse(&body).map_err(malformed)?;
-        let caller = Caller::with_needs(gateway, session, STREAMS_DESCRIBE, "StreamsGroupDescribe");
-        let gateway = Arc::clone(gateway);
-        return Ok(AcceptedRequest::Later(Box::pin(async move {
+        let caller =
+            Caller::with_needs(&gateway, session, STREAMS_DESCRIBE, "StreamsGroupDescribe");
+        return Ok(Box::pin(async move {
             let _permit = permit;
             Ok(describe(&gateway, &caller, &request, correlation).await)
-        })));
+        }));
     }
     let request = HeartbeatRequest::parse(&body).map_err(malformed)?;
     let client = Client { id: client_id, host: session.client_host() };
-    let caller = Caller::with_needs(gateway, session, STREAMS_HEARTBEAT, "StreamsGroupHeartbeat");
-    let gateway = Arc::clone(gateway);
-    Ok(AcceptedRequest::Later(Box::pin(async move {
+    let caller = Caller::with_needs(&gateway, session, STREAMS_HEARTBEAT, "StreamsGroupHeartbeat");
+    Ok(Box::pin(async move {
         // Room for the decoded request, until it is answered.
         let _permit = permit;
         let response = heartbeat(&gateway, &caller, request, client).await;
         Ok(respond(correlation, |frame| response.write(frame)))
-    })))
+    }))
 }
 
 /// Splits a frame into the client's id and the body.

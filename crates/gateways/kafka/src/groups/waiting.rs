@@ -4,7 +4,7 @@ use coordinator::GroupAccess;
 use kafka_protocol::ResponseError;
 use tokio::sync::oneshot;
 
-use crate::gateway::Gateway;
+use crate::state::Gateway;
 
 /// Applies an event to a group, and returns once its result is stored: no member knows more than the next
 /// coordinator will.

@@ -12,7 +12,7 @@ use access_rules::OPERATOR;
 use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;
-use crate::gateway::{Gateway, Session};
+use crate::state::{Gateway, Session};
 
 /// Name of commands in the audit log.
 const COMMAND: &str = "command";

@@ -22,40 +22,34 @@ use base::limits::{OPERATION_BYTES_MAX, PARSED_INLINE_BYTES_MAX};
 use bytes::BufMut;
 use kafka_protocol::error::ResponseError;
 
-use crate::dispatch::AcceptedRequest;
 use crate::errors::Fault;
-use crate::frames::Frame;
-use crate::gateway::{Gateway, Session};
 use crate::limits::OPERATION_LIMITS;
-use crate::request::{Preamble, RequestError};
-use crate::response::Response;
+use crate::messages::frames::Frame;
+use crate::messages::{Preamble, RequestError, Response};
+use crate::state::{Gateway, Session};
 use crate::wire::primitives::{Cursor, MalformedValue, PutPrimitives};
 
 const PREAMBLE_LEN: usize = 8;
 
-/// Starts a request whose preamble was read.
-pub(crate) fn start(
-    gateway: &Arc<Gateway>,
-    session: &Arc<Session>,
-    preamble: &Preamble,
+/// Handles a request whose preamble was read.
+pub(crate) async fn handle(
+    gateway: Arc<Gateway>,
+    session: Arc<Session>,
+    preamble: Preamble,
     frame: Frame,
-) -> AcceptedRequest {
-    let (gateway, preamble) = (Arc::clone(gateway), preamble.clone());
-    let session = Arc::clone(session);
-    AcceptedRequest::Later(Box::pin(async move {
-        let asked = match frame.bytes.len() > PARSED_INLINE_BYTES_MAX {
-            true => {
-                let (version, bytes) = (preamble.version, frame.bytes);
-                gateway.broker.cpu().run(move || parse(version, &bytes)).await
-            }
-            false => parse(preamble.version, &frame.bytes),
-        };
-        let answer = match asked {
-            Ok(asked) => carry_out(&gateway, &session, asked).await,
-            Err(fault) => Err(fault),
-        };
-        Ok::<_, RequestError>(respond(preamble.correlation, answer))
-    }))
+) -> Result<Response, RequestError> {
+    let asked = match frame.bytes.len() > PARSED_INLINE_BYTES_MAX {
+        true => {
+            let (version, bytes) = (preamble.version, frame.bytes);
+            gateway.broker.cpu().run(move || parse(version, &bytes)).await
+        }
+        false => parse(preamble.version, &frame.bytes),
+    };
+    let answer = match asked {
+        Ok(asked) => carry_out(&gateway, &session, asked).await,
+        Err(fault) => Err(fault),
+    };
+    Ok(respond(preamble.correlation, answer))
 }
 
 /// The document of a response.

@@ -20,19 +20,20 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Caller;
-use crate::currency::{RequestedTopic, ensure_known};
+use crate::catalog::currency::ensure_known;
 use crate::errors::Fault;
-use crate::gateway::{Gateway, Session};
 use crate::leaders::{Referrals, is_about_leader};
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::messages::{RequestError, Response};
+use crate::request::Request;
 use crate::share::answers::refer;
 use crate::share::key_of;
 use crate::share::request::{
     Acknowledge, AcknowledgedRange, ShareAcknowledgeRequest, SharePartition,
 };
 use crate::share::response::{PartitionOutcome, ShareAcknowledged, encode_acknowledged};
-use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH};
+use crate::state::share_sessions::{FINAL_EPOCH, INITIAL_EPOCH};
+use crate::state::{Gateway, Session};
+use crate::topic_ref::RequestedTopic;
 
 pub(crate) async fn handle(
     gateway: &Gateway,

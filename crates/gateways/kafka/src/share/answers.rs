@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 use crate::errors::Fault;
-use crate::gateway::Gateway;
 use crate::leaders::{CurrentLeader, ReachableNode, Referrals, is_about_leader};
 use crate::share::response::SharedPartition;
+use crate::state::Gateway;
 
 #[derive(Debug, Default)]
 pub(crate) struct PartitionReplies(BTreeMap<Uuid, BTreeMap<i32, SharedPartition>>);

@@ -20,21 +20,24 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use crate::authorization::Caller;
-use crate::currency::{RequestedTopic, ensure_known};
+use crate::catalog::currency::ensure_known;
 use crate::errors::Fault;
-use crate::frames::DECODED_FACTOR;
-use crate::gateway::{FETCH_BUDGET_UNIT, Gateway, Session};
 use crate::leaders::not_leader;
+use crate::messages::frames::DECODED_FACTOR;
+use crate::messages::{RequestError, Response};
 use crate::quotas;
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::request::Request;
 use crate::share::acquired::{AcquiredRecord, BatchExtent, Plan};
 use crate::share::answers::PartitionReplies;
 use crate::share::limits::Limits;
 use crate::share::request::{ShareFetchRequest, SharePartition};
 use crate::share::response::{AcquiredRange, ShareFetched, encode_fetched};
-use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, ShareKey, ShareSession, session_user};
 use crate::share::{acknowledge, batches, key_of};
+use crate::state::share_sessions::{
+    FINAL_EPOCH, INITIAL_EPOCH, ShareKey, ShareSession, session_user,
+};
+use crate::state::{FETCH_BUDGET_UNIT, Gateway, Session};
+use crate::topic_ref::RequestedTopic;
 
 /// Byte limit of a fetch while the node's budget for fetched bytes is used up: consumers that do not drain
 /// their responses must not block the others.

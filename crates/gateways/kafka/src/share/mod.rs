@@ -1,11 +1,10 @@
 //! Share groups' records (KIP-932): fetched by lease, and acknowledged one by one.
 //!
 //! A share group is a lease group of its name in each topic ([`consumer_groups::lease_groups`]). [`crate::groups`]
-//! decides its membership, and the partitions of each member. Here a member's share session takes records out of the lease groups and
-//! settles them.
+//! decides its membership, and the partitions of each member. Here a member's share session
+//! ([`crate::state::share_sessions`]) takes records out of the lease groups and settles them.
 //!
 //! * `fetch`, `acknowledge`: the two requests; `limits`: limits of a fetch
-//! * `sessions`: state between requests
 //! * `acquired`, `batches`, `answers`: from leased records to the response
 //! * `request`, `response`: codecs of both requests
 
@@ -13,6 +12,7 @@ use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;
 use crate::share::request::ShareHead;
+use crate::state::share_sessions::ShareKey;
 
 mod acknowledge;
 mod acquired;
@@ -22,11 +22,9 @@ mod fetch;
 mod limits;
 mod request;
 mod response;
-mod sessions;
 
 pub(crate) use acknowledge::handle as acknowledge;
 pub(crate) use fetch::handle as fetch;
-pub(crate) use sessions::{OwnShareSessions, ShareKey, ShareSessions};
 
 /// Length of a UUID in text, which clients use as member ids.
 const MEMBER_ID_BYTES_MAX: usize = 36;

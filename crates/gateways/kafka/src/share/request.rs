@@ -9,7 +9,8 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::groups::text::own;
-use crate::request::{Request, RequestError};
+use crate::messages::RequestError;
+use crate::request::Request;
 use crate::wire::primitives::{Cursor, MalformedValue};
 use crate::wire::shape;
 
@@ -292,8 +293,8 @@ mod tests {
 
     use super::*;
     use crate::authorization::Caller;
-    use crate::gateway::Session;
-    use crate::request::RequestHead;
+    use crate::messages::RequestHead;
+    use crate::state::Session;
     use crate::wire::primitives::PutPrimitives;
 
     fn request(api: ApiKey, version: i16, body: BytesMut) -> Request {

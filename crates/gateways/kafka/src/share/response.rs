@@ -5,10 +5,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use uuid::Uuid;
 
 use crate::errors::Fault;
-use crate::leader_fields::{put_endpoints, put_leader};
+use crate::leaders::fields::{put_endpoints, put_leader};
 use crate::leaders::{CurrentLeader, ReachableNode};
-use crate::request::RequestHead;
-use crate::response::{Response, Slices};
+use crate::messages::{RequestHead, Response, Slices};
 use crate::wire::primitives::PutPrimitives;
 
 /// Consecutive records that were leased to the member, all with the same number of deliveries.

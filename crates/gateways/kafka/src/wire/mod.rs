@@ -2,7 +2,7 @@
 //!
 //! The `kafka-protocol` crate decodes and encodes messages, except the two whose bodies carry records:
 //! produce requests and fetch responses have their own codecs, which copy no record
-//! ([`crate::produce_request`], [`crate::fetch_response`]).
+//! ([`crate::produce::request`], [`crate::fetch::response`]).
 //!
 //! * [`primitives`]: the protocol's integers, strings and lengths, for those codecs
 //! * [`shape`]: validates a request before it is decoded, since the crate trusts lengths

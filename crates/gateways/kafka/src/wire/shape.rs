@@ -194,5 +194,4 @@ impl ShapeWalk<'_> {
 }
 
 #[cfg(test)]
-#[path = "shape_tests.rs"]
 mod tests;
