@@ -4,19 +4,12 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use topology::Queue;
 
 use crate::channel::UnackedDelivery;
 use crate::codec::methods::MethodId;
 use crate::errors::Exception;
 use crate::failure::Failure;
 use crate::session::Session;
-
-/// Time within which deliveries of this queue must be acknowledged.
-pub(crate) fn answer_within(queue: &Queue) -> Option<Duration> {
-    let ms = queue.settings().consumer_timeout_ms?;
-    Some(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
-}
 
 /// Acknowledgement deadline of a delivery that is sent now. Lowers `first`, the earliest of all deadlines.
 pub(crate) fn due(

@@ -7,48 +7,14 @@
 use std::sync::Arc;
 
 use base::HashMap;
-use broker::Permit;
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use world::Entropy;
 
-use crate::stream::StreamRecords;
-use rabbitmq::Body;
+use crate::posted::{PostedMessage, Reply};
 
 pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 pub(crate) const REPLY_TO_PREFIX: &str = "amq.rabbitmq.reply-to.";
-
-/// A message to a session from another task.
-#[derive(Debug)]
-pub(crate) enum PostedMessage {
-    Reply {
-        channel: u16,
-        generation: u32,
-        reply: Reply,
-    },
-    Stream {
-        channel: u16,
-        generation: u32,
-        records: StreamRecords,
-    },
-    /// The reader task of a stream consumer of the channel panicked.
-    Panicked {
-        channel: u16,
-        generation: u32,
-    },
-}
-
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) exchange: Arc<str>,
-    pub(crate) routing_key: Arc<str>,
-    /// In wire encoding.
-    pub(crate) properties: Bytes,
-    pub(crate) body: Body,
-    /// Room in the node's budget while the reply is in flight.
-    pub(crate) permit: Option<Permit>,
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Receiver {

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use crate::codec::table::{FieldTable, FieldValue, kind_name};
 use crate::errors::{Exception, ReplyCode};
-use crate::replies::PostedMessage;
+use crate::posted::{PostedMessage, StreamCredit, StreamRecords};
 
 /// Retry interval while a partition has no leader.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -33,26 +33,6 @@ pub(crate) enum StartAt {
     Offset(Offset),
     /// Milliseconds since the epoch.
     Time(i64),
-}
-
-/// Records for one consumer, or the notice that its stream was deleted.
-#[derive(Debug)]
-pub(crate) struct StreamRecords {
-    pub(crate) tag: Arc<str>,
-    pub(crate) credit: StreamCredit,
-    pub(crate) records: Vec<SharedRecord>,
-    /// The stream was deleted.
-    pub(crate) gone: bool,
-}
-
-/// Number of further unacknowledged records that a consumer may receive.
-#[derive(Clone, Debug)]
-pub(crate) struct StreamCredit(Arc<Semaphore>);
-
-impl StreamCredit {
-    pub(crate) fn give_back(&self) {
-        self.0.add_permits(1);
-    }
 }
 
 /// A running reader task, aborted when dropped.

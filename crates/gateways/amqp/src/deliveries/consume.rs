@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use access::Operation;
 use broker::delivery::{ConsumeError, ConsumeOptions, Credit, CreditReturns, LeaseSession};
 use topology::{Queue, QueueKind, VirtualHost};
 
-use crate::channel::{ConsumeParameters, Consumer, Source};
+use crate::channel::consumer::{ConsumeParameters, Consumer, Source};
+use crate::channel::stream;
 use crate::codec::methods::{BasicCancel, BasicConsume, BasicConsumeOk};
 use crate::codec::table::{FieldValue, kind_name};
 use crate::declarations::queues::{self, QueueRetry};
-use crate::declare::table;
 use crate::errors::{Exception, NamedEntity, ReplyCode};
-use crate::operation::{Feed, OperationResult};
-use crate::replies::{REPLY_TO, Receiver};
+use crate::failure::table;
+use crate::gateway::replies::{REPLY_TO, Receiver};
+use crate::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use crate::session::Session;
-use crate::stream;
+use crate::session::operation::{Feed, OperationResult};
 
 impl Session {
     pub(crate) fn consume(

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use broker::delivery::{ConsumerId, Delivery, Event, Settle, Settlement};
 
-use crate::answer_timeout::due;
-use crate::channel::{Channel, Consumer, Source, UnackedDelivery};
+use crate::channel::consumer::{Consumer, Source};
+use crate::channel::{Channel, UnackedDelivery};
 use crate::codec::methods::{BasicCancel, BasicConsume, BasicDeliver, MethodId, QueueDelete};
+use crate::deliveries::answer_timeout::due;
+use crate::deliveries::outgoing::{ContentMethod, OutgoingDelivery, Writer};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::Failure;
-use crate::operation::Operation;
-use crate::outgoing::{ContentMethod, OutgoingDelivery, Writer};
-use crate::replies::{PostedMessage, Reply};
+use crate::posted::{PostedMessage, Reply, StreamRecords};
 use crate::session::Session;
-use crate::stream::StreamRecords;
+use crate::session::operation::Operation;
 
 impl Session {
     pub(crate) fn lease_event(&mut self, number: u16, generation: u32, event: Event) {

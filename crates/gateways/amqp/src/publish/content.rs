@@ -1,73 +1,17 @@
 //! Assembles a message from its frames: `basic.publish`, a header, and the body of the announced length. It is
 //! published once it is complete.
 
-use crate::limits::AMQP_READ_BYTES_MIN;
 use bytes::Bytes;
-use rabbitmq::{ArrivingBody, Body};
 use tokio::time::Instant;
 
-use crate::codec::frame::{self, ContentHeader, FrameKind};
-use crate::codec::methods::{BasicPublish, Method, MethodId};
+use crate::channel::content::{Content, unexpected_at};
+use crate::codec::frame::{ContentHeader, FrameKind};
+use crate::codec::methods::{BasicPublish, MethodId};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, unknown_frame};
-use crate::publish::CopyFreshness;
+use crate::limits::AMQP_READ_BYTES_MIN;
 use crate::session::Session;
-
-/// A message whose frames are being received.
-#[derive(Debug)]
-pub(crate) struct Content {
-    /// The `basic.publish` frame.
-    publish: Bytes,
-    /// The header frame.
-    header: Option<Bytes>,
-    arriving: ArrivingBody,
-    /// Set once the message is complete.
-    pub(crate) body: Body,
-    /// Bytes of the body that are still missing.
-    missing: u64,
-    /// Bytes of the body that are charged; those of small messages are not.
-    pub(crate) charged: usize,
-    is_large: bool,
-    /// Start of the wait for the rest; unknown while more input is buffered.
-    began: Option<Instant>,
-}
-
-impl Content {
-    fn new(publish: Bytes) -> Self {
-        let (arriving, body) = (ArrivingBody::default(), Body::Empty);
-        Self {
-            publish,
-            header: None,
-            arriving,
-            body,
-            missing: 0,
-            charged: 0,
-            is_large: false,
-            began: None,
-        }
-    }
-
-    pub(crate) fn read(&self) -> Option<(BasicPublish<'_>, &[u8])> {
-        let publish = Method::decode(frame::read(&self.publish)?.payload).ok()?;
-        let Method::BasicPublish(publish) = publish else { return None };
-        let header = ContentHeader::decode(frame::read(self.header.as_deref()?)?.payload)?;
-        Some((publish, header.properties))
-    }
-
-    /// Failure for a frame that does not continue this message.
-    pub(crate) fn unexpected(&self) -> Failure {
-        let text = match self.header {
-            None => {
-                let class = BasicPublish::ID.class;
-                format!(
-                    "expected content header for class {class}, got non content header frame instead"
-                )
-            }
-            Some(_) => "expected content body, got non content body frame instead".to_owned(),
-        };
-        unexpected_at(BasicPublish::ID, text)
-    }
-}
+use crate::session::operation::CopyFreshness;
 
 impl Session {
     pub(crate) fn begin_content(
@@ -193,8 +137,4 @@ impl Session {
 fn unexpected_content() -> Failure {
     let text = "expected method frame, got non method frame instead";
     unexpected_at(MethodId::default(), text.to_owned())
-}
-
-fn unexpected_at(method: MethodId, text: String) -> Failure {
-    Failure { channel: 0, method, exception: Exception::new(ReplyCode::UnexpectedFrame, text) }
 }

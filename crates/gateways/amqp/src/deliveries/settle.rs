@@ -4,6 +4,7 @@
 use broker::delivery::{Settle, Settlement};
 
 use crate::channel::Channel;
+use crate::channel::unacked::UnknownTag;
 use crate::codec::methods::BasicRecoverOk;
 use crate::errors::{Exception, ReplyCode};
 use crate::session::Session;
@@ -59,7 +60,7 @@ impl Session {
     }
 }
 
-fn unknown_tag(unknown: crate::unacked::UnknownTag) -> Exception {
+fn unknown_tag(unknown: UnknownTag) -> Exception {
     Exception::precondition_failed(format!("unknown delivery tag {}", unknown.0))
 }
 

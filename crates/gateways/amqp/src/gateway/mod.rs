@@ -1,9 +1,13 @@
-//! State shared by all sessions of the gateway.
+//! State shared by all sessions of the gateway: broker, topology and users, and the counts and receivers of this node.
+//! It knows no session.
+
+pub(crate) mod counts;
+pub(crate) mod replies;
+pub(crate) mod transaction_memory;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::AMQP_ARRIVING_BYTES_MAX;
 use access::Users;
 use broker::{AppendError, Broker, Budget};
 use futures_util::FutureExt;
@@ -12,13 +16,18 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use topology::Topology;
 
+use crate::gateway::counts::Counts;
+use crate::gateway::replies::Replies;
+use crate::gateway::transaction_memory::TransactionMemory;
+use crate::limits::AMQP_ARRIVING_BYTES_MAX;
 use crate::options::GatewayOptions;
-use crate::quotas::Counts;
-use crate::replies::{Replies, Reply};
-use crate::transaction::Rooms;
+use crate::posted::Reply;
 
 /// Interval of checks of the disk while publishers wait for free space.
 const ALARM_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Name of the protocol for operators.
+pub(crate) const PROTOCOL: &str = "amqp";
 
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -27,7 +36,7 @@ pub(crate) struct Gateway {
     pub(crate) users: Users,
     pub(crate) options: GatewayOptions,
     pub(crate) replies: Arc<Replies>,
-    pub(crate) transactions: Rooms,
+    pub(crate) transactions: TransactionMemory,
     /// Memory of messages that are being received.
     pub(crate) arriving: Budget,
     pub(crate) counts: Counts,
@@ -51,7 +60,7 @@ impl Gateway {
             users,
             options,
             replies: Arc::default(),
-            transactions: Rooms::default(),
+            transactions: TransactionMemory::default(),
             arriving: Budget::new(AMQP_ARRIVING_BYTES_MAX),
             counts: Counts::default(),
             alarm,

@@ -6,13 +6,15 @@ use bytes::Bytes;
 
 use crate::channel::Channel;
 use crate::codec::methods::{
-    AccessRequest, AccessRequestOk, BasicQos, BasicQosOk, ChannelCloseOk, ChannelFlow,
-    ChannelFlowOk, ChannelOpen, ChannelOpenOk, ConfirmSelect, ConfirmSelectOk, Method, MethodId,
+    AccessRequest, AccessRequestOk, BasicQos, BasicQosOk, ChannelClose, ChannelCloseOk,
+    ChannelFlow, ChannelFlowOk, ChannelOpen, ChannelOpenOk, ConfirmSelect, ConfirmSelectOk, Method,
+    MethodId,
 };
+use crate::deliveries::settle::refusal;
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, bad_method};
 use crate::session::Session;
-use crate::settle::refusal;
+use crate::session::operation::OperationResult;
 
 impl Session {
     /// Returns an open channel, or the failure that it is not open.
@@ -129,6 +131,22 @@ impl Session {
             Method::QueueDelete(delete) => self.delete_queue(number, &delete),
             _ => Err(Exception::new(ReplyCode::CommandInvalid, "unimplemented method")),
         }
+    }
+
+    /// Closes a channel for the client. Its consumers leave first, so that an auto-delete queue is deleted before the
+    /// reply.
+    fn close_channel(&mut self, number: u16) {
+        let left = self.leave_channel(number);
+        let vhost = self.vhost.clone();
+        let future = async move {
+            if let Some(vhost) = vhost {
+                for queue in left {
+                    vhost.consumer_left(&queue).await?;
+                }
+            }
+            Ok(OperationResult::ChannelClosed)
+        };
+        self.begin(number, ChannelClose::ID, future);
     }
 
     fn qos(&mut self, number: u16, qos: &BasicQos<'_>) -> Result<(), Exception> {

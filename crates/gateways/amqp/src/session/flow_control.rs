@@ -1,4 +1,4 @@
-//! Charges of a session under quotas, and the limits of connections and channels.
+//! Flow control of a session: its charges under quotas, `connection.blocked`, and the limits of connections and channels.
 //!
 //! A client that sent more than its share is not read until the excess is made up for, as with a full disk; clients
 //! that support it get `connection.blocked`. A client that received more than its share gets no deliveries meanwhile.
@@ -11,16 +11,21 @@ use access::Quotas;
 use access::quotas::{Meter, Protocol, QuotaClient};
 use access::user_limits::{Limit, LimitTarget};
 use access_rules::quota::Quota;
-use base::HashMap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
 
+use crate::codec::methods::{ConnectionBlocked, ConnectionUnblocked};
 use crate::errors::{Exception, ReplyCode};
-use crate::session::Session;
+use crate::gateway::counts::{CountGuard, CountedResource};
+use crate::session::{Phase, Session};
 
 /// The client's name for itself, which people read and quotas apply to.
 pub(crate) const CLIENT_ID: &str = "connection_name";
+
+/// Reason of `connection.blocked`, in RabbitMQ's words.
+const BLOCKED_REASON: &str = "low on disk";
+/// The same for an exceeded quota.
+const THROTTLED_REASON: &str = "quota exceeded";
 
 pub(crate) struct Charges {
     sends: Arc<Meter>,
@@ -86,6 +91,26 @@ impl Charges {
 }
 
 impl Session {
+    /// Sends `connection.blocked` or `connection.unblocked` to a client that supports it.
+    pub(crate) fn notify_blocked(&mut self) {
+        let alarm = *self.gateway.alarm.borrow();
+        if !alarm {
+            self.is_blocked = false;
+        }
+        let blocked = alarm || !self.charges.may_send();
+        let tells = self.capabilities.connection_blocked && self.phase == Phase::Running;
+        if !tells || blocked == self.told_blocked {
+            return;
+        }
+        self.told_blocked = blocked;
+        if blocked {
+            let reason = if alarm { BLOCKED_REASON } else { THROTTLED_REASON };
+            self.output.method(0, ConnectionBlocked { reason, ..ConnectionBlocked::default() });
+        } else {
+            self.output.method(0, ConnectionUnblocked::default());
+        }
+    }
+
     /// Charges a complete message of the client.
     pub(crate) fn charge_sent(&mut self, bytes: usize) {
         self.charge(Quota::ProducerByteRate, bytes);
@@ -166,74 +191,4 @@ impl Session {
 
 fn not_allowed(text: String) -> Exception {
     Exception::new(ReplyCode::NotAllowed, text)
-}
-
-/// A counted resource.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum CountedResource {
-    /// Connections of a user.
-    Connections(Box<str>),
-    Channels(Box<str>),
-    /// Connections to a virtual host.
-    VhostConnections(Box<str>),
-}
-
-/// Counts on this node. Clones share the counts.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counts(Arc<Mutex<HashMap<CountedResource, u64>>>);
-
-/// Counts one resource until it is dropped.
-#[derive(Debug)]
-pub(crate) struct CountGuard {
-    counts: Counts,
-    what: CountedResource,
-}
-
-impl Counts {
-    /// Adds one. `Err`: the limit is reached.
-    pub(crate) fn enter(
-        &self,
-        what: CountedResource,
-        most: Option<u64>,
-    ) -> Result<CountGuard, u64> {
-        let mut counts = self.0.lock();
-        let present = counts.get(&what).copied().unwrap_or(0);
-        if let Some(most) = most.filter(|most| present >= *most) {
-            return Err(most);
-        }
-        counts.insert(what.clone(), present + 1);
-        Ok(CountGuard { counts: self.clone(), what })
-    }
-}
-
-impl Drop for CountGuard {
-    fn drop(&mut self) {
-        let mut counts = self.counts.0.lock();
-        if let Some(count) = counts.get_mut(&self.what) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.what);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_equal_the_entries_held() {
-        let counts = Counts::default();
-        let of = |user: &str| CountedResource::Channels(user.into());
-        let first = counts.enter(of("ada"), Some(2)).expect("there is room");
-        let _second = counts.enter(of("ada"), Some(2)).expect("there is room");
-        assert_eq!(counts.enter(of("ada"), Some(2)).err(), Some(2));
-        assert!(counts.enter(of("bob"), Some(1)).is_ok() && counts.enter(of("ada"), None).is_ok());
-        drop(first);
-        assert!(counts.enter(of("ada"), Some(2)).is_ok());
-        assert_eq!(counts.enter(of("eve"), Some(0)).err(), Some(0));
-        drop(_second);
-        assert!(counts.0.lock().is_empty());
-    }
 }

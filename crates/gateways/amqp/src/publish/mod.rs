@@ -1,40 +1,35 @@
-//! Publishing: the hot path in. All messages of one read of the socket become one append ([`crate::publisher`]); its
-//! confirms are one reply per channel.
+//! Publishing: the hot path in. All messages of one read of the socket become one append ([`rabbitmq::publisher`]).
+//!
+//! * `content`: a message from its frames; `confirms`: the replies to the publisher
+
+mod confirms;
+mod content;
 
 use base::limits::ENTRY_ROW_BYTES;
-use broker::{AppendError, AppendedBatch};
 use bytes::{Bytes, BytesMut};
 use message::headers::BCC;
+use rabbitmq::Body;
+use rabbitmq::publisher::Parcel;
 use rabbitmq::publishing::{copies, delay, expiration};
 use routing::Message;
 use topology::{RouteError, RoutedQueue};
 
-use crate::channel::ConfirmMode;
+use crate::channel::content::Content;
 use crate::codec::fields::EncodedTable;
-use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReturn};
+use crate::codec::methods::{BasicPublish, BasicReturn};
 use crate::codec::properties::{Properties, WireProperties};
 use crate::codec::table::{FieldTable, RawFields};
-use crate::content::Content;
 use crate::declarations::MessageHeaders;
 use crate::errors::{Exception, ReplyCode};
-use crate::in_flight::RetainedMessage;
-use crate::operation::OperationResult;
+use crate::gateway::replies::{REPLY_TO, REPLY_TO_PREFIX};
 use crate::output::Output;
-use crate::replies::{REPLY_TO, REPLY_TO_PREFIX, Reply};
+use crate::posted::Reply;
 use crate::session::Session;
-use rabbitmq::Body;
-use rabbitmq::publisher::{Confirms, Parcel};
+use crate::session::in_flight::RetainedMessage;
+use crate::session::operation::{CopyFreshness, OperationResult};
 
-/// Freshness of this node's copy of the declarations by which a message is routed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CopyFreshness {
-    /// A missing entity may have been declared on another node a moment ago.
-    AsItIs,
-    /// It was refreshed after the message arrived.
-    Current,
-    /// The refresh failed: this node may lack declarations.
-    Outdated,
-}
+/// Approximate memory of a message in a transaction besides its body.
+const TRANSACTION_MESSAGE_BYTES: usize = 256;
 
 impl Session {
     /// Publishes a complete message.
@@ -165,7 +160,7 @@ impl Session {
         if let Some(transaction) = &mut channel.transaction {
             let rows = targets.len() * ENTRY_ROW_BYTES;
             let bytes = parcel.body.bytes() + rows + TRANSACTION_MESSAGE_BYTES;
-            transaction.take_room(&self.gateway.transactions, bytes)?;
+            transaction.reserve(&self.gateway.transactions, bytes)?;
             transaction.publisher.targets = targets;
             transaction.publisher.is_transaction = true;
             return transaction.publisher.add(&self.gateway.broker, parcel, None);
@@ -274,44 +269,6 @@ impl Session {
             _ => Ok(()),
         }
     }
-
-    /// Confirms messages to their publishers: one cumulative ack per channel, and a nack for each rejected message.
-    /// `rerouted`: channel and number of messages that were rejected after rerouting.
-    pub(crate) fn confirm(
-        &mut self,
-        confirms: &Confirms,
-        answers: &[Result<AppendedBatch, AppendError>],
-        rerouted: &[(u16, u64)],
-    ) {
-        let refused_rows: Vec<bool> = answers.iter().map(is_refused).collect();
-        let any_refused = refused_rows.contains(&true);
-        let refused = |batch: u32| refused_rows[confirms.rows_of(batch)].contains(&true);
-        for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-            self.gateway.note_refused(error);
-        }
-        let mut refused_parts = [rerouted, &confirms.rejected].concat();
-        if any_refused {
-            let parts = confirms.parts.iter().filter(|part| refused(part.batch));
-            refused_parts.extend(parts.map(|part| (part.channel, part.number)));
-        }
-        refused_parts.sort_unstable();
-        refused_parts.dedup();
-        for confirmed in &confirms.channels {
-            let Some(channel) = self.channels.get_mut(&confirmed.channel) else { continue };
-            if channel.generation != confirmed.generation || channel.is_closing {
-                continue;
-            }
-            let Some(mode) = &mut channel.confirms else { continue };
-            let nacked = channel_parts(confirmed.channel, &refused_parts);
-            answer(confirmed.channel, mode, confirmed.last, nacked, &mut self.output);
-        }
-    }
-}
-
-/// A message for a deleted queue was rerouted, or the queue was deleted while the message was in flight; neither is a
-/// rejection.
-fn is_refused(answer: &Result<AppendedBatch, AppendError>) -> bool {
-    !matches!(answer, Ok(_) | Err(AppendError::UnknownPartition(_)))
 }
 
 fn put_return(
@@ -336,45 +293,6 @@ fn put_return(
     output.content(number, properties, body.slices(), payload_bytes_max);
 }
 
-/// Confirms all messages up to `last`. Rejected messages, in ascending order, are nacked first, so that the
-/// cumulative ack that follows does not cover them.
-fn answer(
-    number: u16,
-    mode: &mut ConfirmMode,
-    last: u64,
-    nacked: &[(u16, u64)],
-    output: &mut Output,
-) {
-    for &(_, delivery_tag) in nacked {
-        let nack = BasicNack { delivery_tag, ..BasicNack::default() };
-        output.method(number, nack);
-    }
-    let delivery_tag = last_taken(last, nacked);
-    if delivery_tag > mode.answered {
-        let multiple = delivery_tag > mode.answered + 1;
-        output.method(number, BasicAck { delivery_tag, multiple, ..BasicAck::default() });
-    }
-    mode.answered = last;
-}
-
-/// The greatest number up to `last` that is not rejected. `nacked` is in ascending order.
-fn last_taken(last: u64, nacked: &[(u16, u64)]) -> u64 {
-    let numbers = nacked.iter().rev().map(|(_, number)| *number);
-    let refused_at_the_end =
-        numbers.zip((1..=last).rev()).take_while(|(nacked, tag)| nacked == tag);
-    last - refused_at_the_end.count() as u64
-}
-
-/// The parts of one channel. `parts` is in ascending order.
-fn channel_parts(channel: u16, parts: &[(u16, u64)]) -> &[(u16, u64)] {
-    let from = parts.partition_point(|(of, _)| *of < channel);
-    let count = parts[from..].partition_point(|(of, _)| *of == channel);
-    &parts[from..from + count]
-}
-
-/// Approximate memory of a message in a transaction besides its body.
-const TRANSACTION_MESSAGE_BYTES: usize = 256;
-
 /// The headers without BCC, if they contain BCC.
 fn without_blind_copies(properties: &Properties<'_>) -> Option<Bytes> {
     let EncodedTable(table) = properties.headers?;
@@ -385,35 +303,4 @@ fn without_blind_copies(properties: &Properties<'_>) -> Option<Bytes> {
     let mut headers = FieldTable::decode(table).ok()?;
     headers.0.retain(|(name, _)| !is_blind(name.as_bytes()));
     Some(headers.to_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn cumulative_ack_goes_up_to_the_last_number_that_was_not_refused(
-            last in 0u64..40,
-            mut numbers in proptest::collection::btree_set((0u16..3, 1u64..40), 0..60),
-        ) {
-            numbers.retain(|(_, number)| *number <= last);
-            let parts: Vec<(u16, u64)> = numbers.iter().copied().collect();
-            for channel in 0..4 {
-                let refused = |tag: u64| numbers.contains(&(channel, tag));
-                let expected = (1..=last).rev().find(|tag| !refused(*tag)).unwrap_or(0);
-                prop_assert_eq!(last_taken(last, channel_parts(channel, &parts)), expected);
-            }
-        }
-    }
-
-    /// Quadratic time would take minutes.
-    #[test]
-    fn refusal_of_a_million_messages_is_answered_in_linear_time() {
-        let parts: Vec<(u16, u64)> = (1..=1_000_000).map(|number| (1, number)).collect();
-        assert_eq!(last_taken(1_000_000, channel_parts(1, &parts)), 0);
-        assert_eq!(last_taken(1_000_001, channel_parts(1, &parts)), 1_000_001);
-    }
 }

@@ -1,4 +1,4 @@
-//! The end of a session: reasons, notification of the client, and remaining waits.
+//! The end of a session or of a channel: reasons, notification of the client, and remaining waits.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,13 +6,14 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::codec::methods::MethodId;
+use crate::codec::frame::FrameError;
+use crate::codec::methods::{ChannelClose, ConnectionClose, MethodId};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::Failure;
 use crate::session::{Phase, Session};
 
 /// Time for a client to answer `connection.close`.
-pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 /// Time for a client that closed the connection to close its socket (RabbitMQ's `CLOSING_TIMEOUT`).
 const SOCKET_CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
@@ -75,6 +76,53 @@ impl SessionEnd {
 }
 
 impl Session {
+    /// Closes the channel or the connection, with the exception as the reason.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        let Failure { channel, method, exception } = failure;
+        if matches!(self.phase, Phase::Closing | Phase::Closed | Phase::Ended) {
+            return;
+        }
+        let MethodId { class: class_id, method: method_id } = method;
+        let (reply_code, reply_text) = (exception.code.code(), exception.reply_text());
+        let reply_text = &reply_text[..];
+        if channel == 0 || exception.code.is_hard() {
+            let close = ConnectionClose {
+                reply_code,
+                reply_text,
+                class_id,
+                method_id,
+                ..ConnectionClose::default()
+            };
+            self.output.method(0, close);
+            self.phase = Phase::Closing;
+            self.deadline = Some(Instant::now() + CLOSE_WITHIN);
+            self.end.get_or_insert(SessionEnd::Exception(exception));
+            self.abandon_channels();
+        } else {
+            tracing::debug!(peer = %self.peer, session = self.id.0, channel, %exception, "channel closed");
+            let close = ChannelClose {
+                reply_code,
+                reply_text,
+                class_id,
+                method_id,
+                ..ChannelClose::default()
+            };
+            self.output.method(channel, close);
+            self.abandon_channel(channel);
+        }
+    }
+
+    pub(crate) fn fail_frame(&mut self, error: &FrameError) {
+        let exception = Exception::new(ReplyCode::FrameError, error.to_string());
+        if self.phase == Phase::Running {
+            self.fail(Failure { channel: 0, method: MethodId::default(), exception });
+            // Frame boundaries are lost, so not even `connection.close_ok` can be awaited.
+            self.phase = Phase::Ended;
+        } else {
+            self.finish(SessionEnd::Exception(exception));
+        }
+    }
+
     /// Stops reading; pending output is still sent.
     pub(crate) fn finish(&mut self, end: SessionEnd) {
         self.end.get_or_insert(end);

@@ -9,12 +9,12 @@ use futures_util::future::BoxFuture;
 use rabbitmq::publisher::Confirms;
 use rabbitmq::rerouting::{self, RerouteOutcome, View, lost, route_again};
 
+use crate::channel::content::Content;
 use crate::codec::properties::{Properties, WireProperties};
-use crate::content::Content;
-use crate::replies::REPLY_TO;
+use crate::gateway::replies::REPLY_TO;
 use crate::session::Session;
 
-type AppendResults = Vec<Result<AppendedBatch, AppendError>>;
+pub(crate) type AppendResults = Vec<Result<AppendedBatch, AppendError>>;
 
 /// A message kept until its queues have replied: in a cluster one of them may be deleted.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct RetainedMessage {
 pub(crate) struct InFlightAppend {
     /// `None`: there was nothing to append, and the entry only keeps the order of confirms.
     reply: Option<AppendReply>,
-    confirms: Confirms,
+    pub(crate) confirms: Confirms,
     kept: Vec<RetainedMessage>,
     /// Topic of each reply; set only if messages are kept.
     topics: Vec<TopicId>,
@@ -49,7 +49,7 @@ struct ReroutedAppend {
 
 impl InFlightAppend {
     /// Passes the batches to the broker.
-    pub(crate) fn begin(
+    fn begin(
         session: &Session,
         batches: Vec<AppendBatch>,
         confirms: Confirms,
@@ -70,25 +70,63 @@ impl InFlightAppend {
 }
 
 impl Session {
-    /// Completes the oldest appends in flight that are answered.
-    pub(crate) fn poll_appended(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let mut any = false;
-        while let Some(mut front) = self.in_flight.pop_front() {
-            let Poll::Ready((answers, fates)) = self.poll_in_flight(&mut front, context) else {
-                self.in_flight.push_front(front);
-                break;
-            };
-            any = true;
-            let refused = self.settle_rerouted(fates);
-            self.confirm(&front.confirms, &answers, &refused);
+    /// Passes collected work to the broker, messages before settles: a message derived from another is stored when
+    /// the other is settled.
+    pub(crate) fn hand_over(&mut self) {
+        if self.admission.is_some() {
+            return;
         }
-        if self.in_flight.is_empty() {
-            self.awaits_appends = false;
+        if !self.publisher.is_empty() {
+            let short = self.publisher.bytes().saturating_sub(self.permitted_bytes);
+            if short > 0 && !self.admit(short) {
+                return;
+            }
+            self.append();
         }
-        if any { Poll::Ready(()) } else { Poll::Pending }
+        self.arriving.handed_over();
+        for number in self.settling.drain(..) {
+            if let Some(channel) = self.channels.get_mut(&number) {
+                channel.hand_over_settles();
+            }
+        }
     }
 
-    fn poll_in_flight(
+    fn append(&mut self) {
+        let (batches, confirms) = self.publisher.take();
+        if batches.is_empty() && confirms.is_empty() {
+            return;
+        }
+        let (records, bytes) = AppendBatch::amount(&batches);
+        self.connection.traffic().received(records, bytes);
+        let kept = std::mem::take(&mut self.kept);
+        let permits = std::mem::take(&mut self.permits);
+        self.permitted_bytes = 0;
+        let in_flight = InFlightAppend::begin(self, batches, confirms, kept, permits);
+        self.in_flight.push_back(in_flight);
+    }
+
+    /// Reserves memory on the node. Returns false if it must be awaited.
+    pub(crate) fn admit(&mut self, bytes: usize) -> bool {
+        let broker = self.gateway.broker.clone();
+        let mut admission = async move { broker.admit(bytes).await }.boxed();
+        match (&mut admission).now_or_never() {
+            Some(permit) => {
+                self.admitted(permit, bytes);
+                true
+            }
+            None => {
+                self.admission = Some((admission, bytes));
+                false
+            }
+        }
+    }
+
+    pub(crate) fn admitted(&mut self, permit: Permit, bytes: usize) {
+        self.permits.push(permit);
+        self.permitted_bytes += bytes;
+    }
+
+    pub(crate) fn poll_in_flight(
         &self,
         front: &mut InFlightAppend,
         context: &mut Context<'_>,
@@ -116,35 +154,6 @@ impl Session {
         };
         let fates = ready!(rerouting.fates.poll_unpin(context));
         Poll::Ready((std::mem::take(&mut rerouting.answers), fates))
-    }
-
-    /// Returns unroutable mandatory messages to their publishers. Returns channel and number of messages that were
-    /// rejected.
-    fn settle_rerouted(
-        &mut self,
-        fates: Vec<(RetainedMessage, RerouteOutcome)>,
-    ) -> Vec<(u16, u64)> {
-        let mut refused = Vec::new();
-        for (kept, fate) in fates {
-            let known = self.channels.get(&kept.channel);
-            if known.is_none_or(|it| it.generation != kept.generation || it.is_closing) {
-                continue;
-            }
-            match (fate, kept.number) {
-                (RerouteOutcome::Taken, _) | (RerouteOutcome::Refused, None) => {}
-                (RerouteOutcome::Refused, Some(number)) => refused.push((kept.channel, number)),
-                (RerouteOutcome::Unroutable, _) => self.return_kept(&kept),
-            }
-        }
-        refused
-    }
-
-    fn return_kept(&mut self, kept: &RetainedMessage) {
-        let Some((publish, encoded)) = kept.content.read() else { return };
-        let Ok(properties) = Properties::decode(encoded) else { return };
-        if publish.mandatory {
-            self.give_back(kept.channel, &publish, &properties, &kept.content.body);
-        }
     }
 }
 

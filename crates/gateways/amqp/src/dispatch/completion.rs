@@ -1,130 +1,20 @@
-//! The asynchronous operation of a session, at most one at a time, and its completion.
+//! Completion of the asynchronous operation of a session: its result becomes replies and state.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use access::{LoginError, Principal};
-use broker::delivery::{ConsumerId, Delivery};
-use bytes::BytesMut;
 use futures_util::FutureExt;
-use tokio::task::JoinHandle;
-use topology::{Queue, VirtualHost};
+use topology::Queue;
 
-use crate::channel::{ConsumeParameters, Consumer, Source};
-use crate::codec::frame;
+use crate::channel::consumer::{ConsumeParameters, Consumer, Source};
 use crate::codec::methods::{
-    BasicCancelOk, BasicConsumeOk, BasicGet, BasicGetEmpty, ChannelClose, ChannelCloseOk,
-    ConnectionClose, ConnectionCloseOk, ConnectionOpen, Method, MethodId, QueueDeclare,
-    QueueDeclareOk, QueueDelete, QueuePurge, TxCommitOk,
+    BasicCancelOk, BasicConsumeOk, BasicGetEmpty, ChannelCloseOk, ConnectionCloseOk,
+    ConnectionOpen, QueueDeclareOk, QueueDelete, TxCommitOk,
 };
-use crate::content::Content;
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::Failure;
-use crate::publish::CopyFreshness;
 use crate::session::Session;
-use crate::stream::StreamConsumer;
-
-pub(crate) struct Operation {
-    pub(crate) channel: u16,
-    /// Generation of the channel at the start, because its number may be reused.
-    pub(crate) generation: u32,
-    pub(crate) method: MethodId,
-    pub(crate) task: JoinHandle<Result<OperationResult, Exception>>,
-}
-
-/// Result of an operation.
-#[derive(Debug)]
-pub(crate) enum OperationResult {
-    /// A frame to reply with; `None` with `no_wait`.
-    Replied(Option<BytesMut>),
-    Declared {
-        queue: Arc<str>,
-        messages: u64,
-        consumers: u32,
-        no_wait: bool,
-    },
-    Consuming {
-        tag: Arc<str>,
-        queue: Arc<Queue>,
-        no_ack: bool,
-        from: Feed,
-        wanted: ConsumeParameters,
-        no_wait: bool,
-    },
-    Cancelled {
-        tag: Arc<str>,
-        no_wait: bool,
-    },
-    Got {
-        queue: Arc<Queue>,
-        delivery: Option<Box<Delivery>>,
-        no_ack: bool,
-        ready: u64,
-    },
-    Committed,
-    LoggedIn {
-        mechanism: String,
-        login: Result<Principal, LoginError>,
-    },
-    /// Result of `connection.update_secret`.
-    SecretUpdated {
-        login: Result<Principal, LoginError>,
-    },
-    FoundVhost {
-        vhost: VirtualHost,
-    },
-    /// An unroutable message is to be routed again.
-    MayRoute {
-        content: Box<Content>,
-        copy: CopyFreshness,
-    },
-    ChannelClosed,
-    ConnectionClosed,
-}
-
-#[derive(Debug)]
-pub(crate) enum Feed {
-    Leases(ConsumerId),
-    Stream(StreamConsumer),
-}
-
-/// Methods whose reply depends on messages published before them: they wait until those are stored. So a client that
-/// publishes and then counts, gets, purges or closes finds its own messages.
-pub(crate) fn depends_on_messages(method: MethodId) -> bool {
-    [
-        BasicGet::ID,
-        QueueDeclare::ID,
-        QueueDelete::ID,
-        QueuePurge::ID,
-        ChannelClose::ID,
-        ConnectionClose::ID,
-    ]
-    .contains(&method)
-}
-
-/// Methods whose reply depends on dead letters of messages rejected before them: they wait until those are stored.
-pub(crate) fn depends_on_dead_letters(method: MethodId) -> bool {
-    [BasicGet::ID, QueueDeclare::ID, QueueDelete::ID, QueuePurge::ID].contains(&method)
-}
-
-/// A reply frame, unless the client set `no_wait`.
-pub(crate) fn replied<'a>(
-    number: u16,
-    no_wait: bool,
-    reply: impl Into<Method<'a>>,
-) -> OperationResult {
-    OperationResult::Replied((!no_wait).then(|| {
-        let mut out = BytesMut::new();
-        frame::put_method(number, reply, &mut out);
-        out
-    }))
-}
-
-impl Operation {
-    pub(crate) fn is(&self, channel: u16, method: MethodId) -> bool {
-        self.channel == channel && self.method == method
-    }
-}
+use crate::session::operation::{Feed, Operation, OperationResult};
 
 impl Session {
     /// Completes the operation in flight, if it has finished.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rabbitmq::live::{ChannelSeen, ConsumerSeen, SessionSeen};
 
-use crate::channel::{Channel, Consumer};
+use crate::channel::Channel;
+use crate::channel::consumer::Consumer;
 use crate::codec::frame::OVERHEAD_BYTES;
 use crate::session::{Phase, Session};
 

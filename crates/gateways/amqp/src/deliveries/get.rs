@@ -7,14 +7,15 @@ use broker::Broker;
 use broker::delivery::{Delivery, LeaseSession, Settle, Settlement, TakeError, TakeOptions};
 use topology::{Queue, VirtualHost};
 
-use crate::answer_timeout::{answer_within, due};
 use crate::channel::UnackedDelivery;
+use crate::channel::consumer::answer_within;
 use crate::codec::methods::BasicGet;
 use crate::declarations::queues::{self, QueueRetry};
+use crate::deliveries::answer_timeout::due;
+use crate::deliveries::outgoing::{ContentMethod, OutgoingDelivery, Writer};
 use crate::errors::{Exception, NamedEntity, ReplyCode};
-use crate::operation::OperationResult;
-use crate::outgoing::{ContentMethod, OutgoingDelivery, Writer};
 use crate::session::Session;
+use crate::session::operation::OperationResult;
 
 impl Session {
     pub(crate) fn get(&mut self, number: u16, get: &BasicGet<'_>) -> Result<(), Exception> {
