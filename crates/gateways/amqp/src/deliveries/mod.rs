@@ -1,4 +1,4 @@
-//! Deliveries to a client and their acknowledgements, over the session.
+//! Deliveries to a client and their acknowledgements. They use the session, and no other methods.
 //!
 //! * `consume`: new consumers and their cancellation; `deliver`: the hot path out; `get`: one message at a time
 //! * `outgoing`: a record as frames

@@ -1,4 +1,5 @@
 //! Publishing: the hot path in. All messages of one read of the socket become one append ([`rabbitmq::publisher`]).
+//! It uses the session, and no other methods.
 //!
 //! * `content`: a message from its frames; `confirms`: the replies to the publisher
 

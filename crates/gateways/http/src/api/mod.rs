@@ -2,8 +2,7 @@
 //! AMQP's methods ([`rabbitmq`], `topology`, `access`).
 //!
 //! Paths are matched here, not by the router: their segments are decoded one by one, and trailing slashes are
-//! ignored. Each endpoint is a row of [`ENDPOINTS`] with the right that it requires, which is checked
-//! first.
+//! ignored. Each endpoint is a row of [`ENDPOINTS`] with the right that it requires, which is checked first.
 //!
 //! Each folder uses those before it:
 //!

@@ -1,4 +1,4 @@
-//! The node, its cluster, and its connections.
+//! The node, its cluster, and its connections. The overview counts the queues of `messaging`.
 
 pub(super) mod channels;
 pub(super) mod connections;

@@ -1,4 +1,4 @@
-//! Groups of consumers.
+//! Groups of consumers. They use topics, and the positions of records.
 //!
 //! * `lease_groups`: groups that settle records one by one, of a topic
 //! * `waiting_records`: these groups of all topics, and their waiting records; `dead_letters`: dead letters

@@ -1,4 +1,4 @@
-//! Records: appending, reading, and search.
+//! Records: appending, reading, and search. They use topics.
 //!
 //! * `document`: records as documents; `json`: any JSON value as its shortest text
 //! * `produce`, `new_records`: appending; `read`, `stream`: reading by offset
