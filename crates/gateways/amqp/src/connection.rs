@@ -9,9 +9,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::limits::{
-    AMQP_READ_BYTES_MAX, AMQP_READ_BYTES_MIN, AMQP_UNSENT_BYTES_MAX, AMQP_UNSENT_BYTES_SOFT,
-};
 use base::limits::WRITTEN_AT_ONCE_BYTES_MAX;
 use broker::{Permit, YieldBudget};
 use futures_util::{FutureExt, StreamExt};
@@ -20,8 +17,11 @@ use tasks::Task;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::input::{Input, Read};
+use crate::limits::{
+    AMQP_READ_BYTES_MAX, AMQP_READ_BYTES_MIN, AMQP_UNSENT_BYTES_MAX, AMQP_UNSENT_BYTES_SOFT,
+};
+use crate::session::end::SessionEnd;
 use crate::session::{Phase, Session};
-use crate::session_end::SessionEnd;
 
 /// Interval of the timer when nothing is due sooner.
 const IDLE_TICK: Duration = Duration::from_secs(60);

@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use access::Operation;
 use access::user_limits::{Limit, LimitTarget};
-use topology::{BindingRequest, Destination, OwnerId, VirtualHost};
+use topology::{BindingRequest, Destination};
 
 use crate::codec::fields::EncodedTable;
 use crate::codec::methods::{
-    ChannelClose, ExchangeBind, ExchangeBindOk, ExchangeDeclare, ExchangeDeclareOk, ExchangeDelete,
+    ExchangeBind, ExchangeBindOk, ExchangeDeclare, ExchangeDeclareOk, ExchangeDelete,
     ExchangeDeleteOk, ExchangeUnbind, ExchangeUnbindOk, QueueBind, QueueBindOk, QueueDeclare,
     QueueDelete, QueueDeleteOk, QueuePurge, QueuePurgeOk, QueueUnbind, QueueUnbindOk,
 };
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::declarations::{ExchangeDeclaration, QueueDeclaration, bindings, exchanges, queues};
 use crate::errors::{Exception, ReplyCode, Resource};
-use crate::gateway::Gateway;
-use crate::operation::{OperationResult, replied};
-use crate::replies::{REPLY_TO, REPLY_TO_PREFIX};
+use crate::failure::table;
+use crate::gateway::replies::{REPLY_TO, REPLY_TO_PREFIX};
 use crate::session::Session;
+use crate::session::operation::{OperationResult, replied};
 
 /// A requested binding, for [`Session::change_binding`].
 struct Binding<'a> {
@@ -31,20 +31,6 @@ struct Binding<'a> {
 }
 
 impl Session {
-    /// Parts of the session that an operation needs.
-    pub(crate) fn at_hand(&self) -> Result<(Arc<Gateway>, VirtualHost, OwnerId), Exception> {
-        let closed = || Exception::new(ReplyCode::InternalError, "no vhost is open");
-        let vhost = self.vhost.clone().ok_or_else(closed)?;
-        Ok((Arc::clone(&self.gateway), vhost, self.id))
-    }
-
-    pub(crate) fn queue_name(&self, number: u16, name: &str) -> Result<String, Exception> {
-        match self.channels.get(&number) {
-            Some(channel) => channel.queue_name(name).map(str::to_owned),
-            None => Ok(name.to_owned()),
-        }
-    }
-
     // -------------------------------------------------------------------------- exchanges
 
     pub(crate) fn declare_exchange(
@@ -348,29 +334,8 @@ impl Session {
         self.begin(number, method, future);
         Ok(())
     }
-
-    /// Closes a channel for the client. Its consumers leave first, so that an auto-delete queue is deleted before the
-    /// reply.
-    pub(crate) fn close_channel(&mut self, number: u16) {
-        let left = self.leave_channel(number);
-        let vhost = self.vhost.clone();
-        let future = async move {
-            if let Some(vhost) = vhost {
-                for queue in left {
-                    vhost.consumer_left(&queue).await?;
-                }
-            }
-            Ok(OperationResult::ChannelClosed)
-        };
-        self.begin(number, ChannelClose::ID, future);
-    }
 }
 
 fn text<'a>(arguments: &'a FieldTable, name: &str) -> Option<&'a str> {
     arguments.get(name).and_then(FieldValue::as_str)
-}
-
-pub(crate) fn table(encoded: EncodedTable<'_>) -> Result<FieldTable, Exception> {
-    FieldTable::decode(encoded.0)
-        .map_err(|malformed| Exception::new(ReplyCode::SyntaxError, malformed.to_string()))
 }

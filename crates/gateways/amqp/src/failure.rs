@@ -1,13 +1,12 @@
-//! Closes a channel or the whole connection after an error of the client.
+//! Errors of a client, each with the channel that it closes. The session closes it: `session::end`.
 
-use tokio::time::Instant;
-
-use crate::codec::frame::{FrameError, FrameKind, Snippet};
-use crate::codec::methods::{ChannelClose, ConnectionClose, MethodError, MethodId};
-use crate::errors::{Exception, ReplyCode};
-use crate::session::{Phase, Session};
-use crate::session_end::{CLOSE_WITHIN, SessionEnd};
 use rabbitmq::erlang;
+
+use crate::codec::fields::EncodedTable;
+use crate::codec::frame::{FrameError, FrameKind, Snippet};
+use crate::codec::methods::{MethodError, MethodId};
+use crate::codec::table::FieldTable;
+use crate::errors::{Exception, ReplyCode};
 
 /// Class and method.
 const METHOD_NUMBER_BYTES: usize = 4;
@@ -18,55 +17,6 @@ pub(crate) struct Failure {
     pub(crate) channel: u16,
     pub(crate) method: MethodId,
     pub(crate) exception: Exception,
-}
-
-impl Session {
-    /// Closes the channel or the connection, with the exception as the reason.
-    pub(crate) fn fail(&mut self, failure: Failure) {
-        let Failure { channel, method, exception } = failure;
-        if matches!(self.phase, Phase::Closing | Phase::Closed | Phase::Ended) {
-            return;
-        }
-        let MethodId { class: class_id, method: method_id } = method;
-        let (reply_code, reply_text) = (exception.code.code(), exception.reply_text());
-        let reply_text = &reply_text[..];
-        if channel == 0 || exception.code.is_hard() {
-            let close = ConnectionClose {
-                reply_code,
-                reply_text,
-                class_id,
-                method_id,
-                ..ConnectionClose::default()
-            };
-            self.output.method(0, close);
-            self.phase = Phase::Closing;
-            self.deadline = Some(Instant::now() + CLOSE_WITHIN);
-            self.end.get_or_insert(SessionEnd::Exception(exception));
-            self.abandon_channels();
-        } else {
-            tracing::debug!(peer = %self.peer, session = self.id.0, channel, %exception, "channel closed");
-            let close = ChannelClose {
-                reply_code,
-                reply_text,
-                class_id,
-                method_id,
-                ..ChannelClose::default()
-            };
-            self.output.method(channel, close);
-            self.abandon_channel(channel);
-        }
-    }
-
-    pub(crate) fn fail_frame(&mut self, error: &FrameError) {
-        let exception = Exception::new(ReplyCode::FrameError, error.to_string());
-        if self.phase == Phase::Running {
-            self.fail(Failure { channel: 0, method: MethodId::default(), exception });
-            // Frame boundaries are lost, so not even `connection.close_ok` can be awaited.
-            self.phase = Phase::Ended;
-        } else {
-            self.finish(SessionEnd::Exception(exception));
-        }
-    }
 }
 
 /// `505`: a frame that is not allowed at this point.
@@ -100,4 +50,10 @@ pub(crate) fn bad_method(error: &MethodError, payload: &[u8]) -> Failure {
         }
     };
     Failure { channel: 0, method, exception: Exception::new(code, text) }
+}
+
+/// Decodes a table of arguments.
+pub(crate) fn table(encoded: EncodedTable<'_>) -> Result<FieldTable, Exception> {
+    FieldTable::decode(encoded.0)
+        .map_err(|malformed| Exception::new(ReplyCode::SyntaxError, malformed.to_string()))
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use crate::limits::{AMQP_CLIENT_PROPERTIES_BYTES_MAX, AMQP_HANDSHAKE_FRAME_BYTES_MAX};
 use access::sasl;
 use bytes::{Bytes, BytesMut};
 use message::Properties;
@@ -17,6 +16,7 @@ use crate::codec::table::FieldTable;
 use crate::failure::{bad_method, unexpected_frame, unknown_frame};
 use crate::handshake::{amqplain, capabilities, client_name, shown};
 use crate::input::{Input, Read};
+use crate::limits::{AMQP_CLIENT_PROPERTIES_BYTES_MAX, AMQP_HANDSHAKE_FRAME_BYTES_MAX};
 
 /// Limit of one read.
 const READ_BYTES_MAX: usize = 64 << 10;

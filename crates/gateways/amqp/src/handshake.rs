@@ -3,34 +3,31 @@
 use std::time::Duration;
 
 use access::{Credentials, LoginError, Principal, sasl};
+use rabbitmq::rights::{Rights, refused_vhost};
 use tokio::time::Instant;
 use topology::VirtualHost;
 
 use crate::codec::fields::{EncodedTable, LongString};
-use crate::codec::frame::PROTOCOL_HEADER_0_9;
-use crate::codec::frame::{FRAME_MAX_MIN, FrameKind, OVERHEAD_BYTES, PROTOCOL_HEADER};
+use crate::codec::frame::{
+    FRAME_MAX_MIN, FrameKind, OVERHEAD_BYTES, PROTOCOL_HEADER, PROTOCOL_HEADER_0_9,
+};
 use crate::codec::methods::{
-    ConnectionBlocked, ConnectionClose, ConnectionCloseOk, ConnectionOpen, ConnectionOpenOk,
-    ConnectionStart, ConnectionStartOk, ConnectionTune, ConnectionTuneOk, ConnectionUnblocked,
-    ConnectionUpdateSecret, ConnectionUpdateSecretOk, Method, MethodId,
+    ConnectionClose, ConnectionCloseOk, ConnectionOpen, ConnectionOpenOk, ConnectionStart,
+    ConnectionStartOk, ConnectionTune, ConnectionTuneOk, ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk, Method, MethodId,
 };
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, bad_method};
+use crate::gateway::PROTOCOL;
 use crate::limits::AMQP_CLIENT_PROPERTIES_BYTES_MAX;
-use crate::listener::PROTOCOL;
-use crate::operation::OperationResult;
-use crate::quotas::CLIENT_ID;
+use crate::session::end::SessionEnd;
+use crate::session::flow_control::CLIENT_ID;
+use crate::session::operation::OperationResult;
 use crate::session::{Capabilities, Phase, Session};
-use crate::session_end::SessionEnd;
-use rabbitmq::rights::{Rights, refused_vhost};
 
 const EXTERNAL: &str = "EXTERNAL";
 const ANONYMOUS: &str = "ANONYMOUS";
-/// Reason of `connection.blocked`, in RabbitMQ's words.
-const BLOCKED_REASON: &str = "low on disk";
-/// The same for an exceeded quota.
-const THROTTLED_REASON: &str = "quota exceeded";
 /// Delay before a failed login is closed for a client without `authentication_failure_close`. It slows down password
 /// guessing (RabbitMQ's `SILENT_CLOSE_DELAY`).
 const SILENT_CLOSE_DELAY: Duration = Duration::from_secs(3);
@@ -374,26 +371,6 @@ impl Session {
             _ => {}
         }
         Ok(())
-    }
-
-    /// Sends `connection.blocked` or `connection.unblocked` to a client that supports it.
-    pub(crate) fn notify_blocked(&mut self) {
-        let alarm = *self.gateway.alarm.borrow();
-        if !alarm {
-            self.is_blocked = false;
-        }
-        let blocked = alarm || !self.charges.may_send();
-        let tells = self.capabilities.connection_blocked && self.phase == Phase::Running;
-        if !tells || blocked == self.told_blocked {
-            return;
-        }
-        self.told_blocked = blocked;
-        if blocked {
-            let reason = if alarm { BLOCKED_REASON } else { THROTTLED_REASON };
-            self.output.method(0, ConnectionBlocked { reason, ..ConnectionBlocked::default() });
-        } else {
-            self.output.method(0, ConnectionUnblocked::default());
-        }
     }
 }
 

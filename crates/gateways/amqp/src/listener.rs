@@ -11,13 +11,10 @@ use topology::Topology;
 use tracing::{debug, error, warn};
 
 use crate::connection;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, PROTOCOL};
 use crate::options::GatewayOptions;
 use crate::session::Session;
-use crate::session_end::SessionEnd;
-
-/// Name of the protocol for operators.
-pub(crate) const PROTOCOL: &str = "amqp";
+use crate::session::end::SessionEnd;
 
 /// Serves AMQP clients until `shutdown` becomes true. Then lets every session finish its work in flight (at most
 /// `options.drain_within`) and returns.

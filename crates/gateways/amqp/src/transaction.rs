@@ -4,94 +4,14 @@
 //! and acknowledgements. Acknowledgements for queues of several shards take one entry per shard, the first of them
 //! with all messages.
 
-use crate::limits::{
-    AMQP_TRANSACTION_BYTES_MAX, AMQP_TRANSACTION_SETTLES_MAX, AMQP_TRANSACTIONS_BYTES_MAX,
-};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use broker::delivery::{Settle, TransferError};
 
-use broker::delivery::{Settle, Settlement, TransferError};
-
-use crate::channel::{Channel, UnackedDelivery};
+use crate::channel::Channel;
+use crate::channel::transaction::Transaction;
 use crate::codec::methods::{TxCommit, TxRollbackOk, TxSelectOk};
 use crate::errors::{Exception, ReplyCode};
-use crate::operation::OperationResult;
-use crate::output::Output;
 use crate::session::Session;
-use rabbitmq::publisher::Publisher;
-
-#[derive(Debug, Default)]
-pub(crate) struct Transaction {
-    pub(crate) publisher: Publisher,
-    answers: Vec<PendingSettlement>,
-    /// Unroutable messages, returned once the transaction is committed.
-    pub(crate) returns: Output,
-    /// The transaction's part of the memory shared by all transactions of the node.
-    room: Option<ReservedRoom>,
-}
-
-/// Bytes held by all open transactions of a node. They do not count against the budget of requests: requests end by
-/// themselves, while a transaction is open for as long as its client likes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Rooms(Arc<AtomicUsize>);
-
-/// Returned when dropped.
-#[derive(Debug)]
-struct ReservedRoom {
-    rooms: Rooms,
-    bytes: usize,
-}
-
-impl ReservedRoom {
-    fn grow(&mut self, bytes: usize) -> bool {
-        let held = self.rooms.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.bytes += bytes;
-        held <= AMQP_TRANSACTIONS_BYTES_MAX
-    }
-}
-
-impl Drop for ReservedRoom {
-    fn drop(&mut self) {
-        self.rooms.0.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-#[derive(Debug)]
-struct PendingSettlement {
-    tag: u64,
-    held: UnackedDelivery,
-    settlement: Settlement,
-}
-
-impl Transaction {
-    pub(crate) fn answer(&mut self, tag: u64, held: UnackedDelivery, settlement: Settlement) {
-        self.answers.push(PendingSettlement { tag, held, settlement });
-    }
-
-    pub(crate) fn check_settles(&self) -> Result<(), Exception> {
-        if self.answers.len() <= AMQP_TRANSACTION_SETTLES_MAX {
-            return Ok(());
-        }
-        let text =
-            format!("a transaction holds at most {AMQP_TRANSACTION_SETTLES_MAX} acknowledgements");
-        Err(Exception::new(ReplyCode::ResourceError, text))
-    }
-
-    /// Reserves memory for one more message.
-    pub(crate) fn take_room(&mut self, rooms: &Rooms, bytes: usize) -> Result<(), Exception> {
-        let room = self.room.get_or_insert_with(|| ReservedRoom { rooms: rooms.clone(), bytes: 0 });
-        let fits_all = room.grow(bytes);
-        let (limit, whose) = if room.bytes > AMQP_TRANSACTION_BYTES_MAX {
-            (AMQP_TRANSACTION_BYTES_MAX, "a transaction holds")
-        } else if !fits_all {
-            (AMQP_TRANSACTIONS_BYTES_MAX, "all transactions of a node together hold")
-        } else {
-            return Ok(());
-        };
-        let text = format!("{whose} at most {limit} bytes");
-        Err(Exception::new(ReplyCode::ResourceError, text))
-    }
-}
+use crate::session::operation::OperationResult;
 
 fn not_transactional() -> Exception {
     Exception::precondition_failed("channel is not transactional")
@@ -111,7 +31,7 @@ impl Session {
     pub(crate) fn tx_commit(&mut self, number: u16) -> Result<(), Exception> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         let transaction = channel.transaction.as_mut().ok_or_else(not_transactional)?;
-        let Transaction { mut publisher, answers, returns, room } = std::mem::take(transaction);
+        let Transaction { mut publisher, answers, returns, reserved } = std::mem::take(transaction);
         let (batches, _) = publisher.take();
         let settles: Vec<Settle> = answers
             .into_iter()
@@ -121,7 +41,7 @@ impl Session {
         let leases = self.leases(number);
         let future = async move {
             // Held until the messages are in the log.
-            let _room = room;
+            let _reserved = reserved;
             let Some(leases) = leases.filter(|_| !batches.is_empty() || !settles.is_empty()) else {
                 return Ok(OperationResult::Committed);
             };

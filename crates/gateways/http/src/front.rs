@@ -7,7 +7,6 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use crate::limits::{HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX};
 use access::{Quotas, Users};
 use admin::Admin;
 use base::limits::PARSED_INLINE_BYTES_MAX;
@@ -20,9 +19,10 @@ use tokio::sync::watch;
 use topology::Topology;
 use world::Entropy;
 
-use crate::metrics::{ProcessSeen, Requests};
+use crate::limits::{HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX};
 use crate::options::{GatewayOptions, LoginOptions};
 use crate::problem::Problem;
+use crate::request_counts::Requests;
 use crate::sessions::Sessions;
 
 /// Returns the reason why a node is not ready, if it is known.
@@ -60,6 +60,16 @@ pub struct ListeningPort {
     /// RabbitMQ's name where it has one: `amqp`, `amqp/ssl`, `http`, `https`.
     pub protocol: &'static str,
     pub address: SocketAddr,
+}
+
+/// Process statistics of the operating system.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct ProcessSeen {
+    pub cpu_seconds: f64,
+    /// `None`, here and below: unknown on this system.
+    pub resident_bytes: Option<u64>,
+    pub open_files: Option<u64>,
+    pub open_files_max: Option<u64>,
 }
 
 /// A node that is open.

@@ -7,8 +7,10 @@ use operations::position::Position;
 use operations::time::{parse_duration, parse_time};
 use tokio::time::Instant;
 
-use crate::frames::Frames;
-use crate::{api, hosts, http2, login, sessions, v1};
+use crate::connection::frames::Frames;
+use crate::connection::http2;
+use crate::layers::hosts;
+use crate::{api, login, sessions, v1};
 
 const NOW_MS: i64 = 1_793_019_600_000;
 

@@ -5,7 +5,7 @@ use gateway::{Connection, ListenerOptions, Ports, Socket};
 use tasks::Task;
 use world::net::Listener;
 
-use crate::admission::AdmissionLimit;
+use crate::connection::admission::AdmissionLimit;
 use crate::connection::{self, ListenerState, Peer};
 use crate::front::FrontEnd;
 use crate::routes;

@@ -18,11 +18,10 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::api;
 use crate::connection::Peer;
-use crate::finishing::{FROM_CONSOLE, RequestId};
 use crate::front::{FrontEnd, Node};
 use crate::problem::{Kind, Problem};
+use crate::request::{FROM_CONSOLE, RequestId, is_management_path};
 use crate::sessions::{self, ResumedSession};
 
 const BASIC: &str = "basic";
@@ -66,7 +65,7 @@ impl RequestClient {
         let caller = caller.map(|caller| {
             let asked = caller.by(format!("{} {path}", request.method()), id);
             // Reads by programs are not audited, those by people are.
-            asked.looking(from_console || api::is_management_path(path))
+            asked.looking(from_console || is_management_path(path))
         });
         // The rights are not shared yet.
         if let Some(rights) = Arc::get_mut(&mut self.rights) {

@@ -7,10 +7,15 @@ use std::fmt;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use broker::Unavailable;
 use serde::Serialize;
 use utoipa::ToSchema;
+
+/// Value of `WWW-Authenticate`.
+pub(crate) const CHALLENGE: HeaderValue =
+    HeaderValue::from_static("Basic realm=\"postroad\", charset=\"UTF-8\"");
 
 /// All kinds: a stable name for programs, a status, a title and advice.
 macro_rules! kinds {
@@ -207,6 +212,26 @@ impl IntoResponse for Problem {
         response.extensions_mut().insert(self);
         response
     }
+}
+
+/// Error of a request to an unavailable shard.
+pub(crate) fn unavailable(why: &Unavailable) -> Problem {
+    match why {
+        Unavailable::Unanswered => unanswered(),
+        why => Problem::busy(why.to_string()),
+    }
+}
+
+pub(crate) fn unanswered() -> Problem {
+    Problem::new(
+        Kind::Unanswered,
+        "no node answered whether it was done: to retry without doing it twice, send an Idempotency-Key",
+    )
+}
+
+/// Value of `Retry-After`: whole seconds, rounded up.
+pub(crate) fn seconds(after: Duration) -> HeaderValue {
+    HeaderValue::from(u64::try_from(after.as_millis().div_ceil(1000)).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

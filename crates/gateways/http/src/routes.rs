@@ -9,9 +9,6 @@
 //! current      the node's copy of the catalog
 //! ```
 
-use crate::limits::{
-    HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_URI_BYTES_MAX,
-};
 use axum::Router;
 use axum::extract::{Path, Request};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -22,8 +19,12 @@ use axum::routing::get;
 
 use crate::connection::EarlyRejection;
 use crate::front::FrontEnd;
+use crate::layers::{current, finishing, hosts, origin};
+use crate::limits::{
+    HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_URI_BYTES_MAX,
+};
 use crate::problem::{Kind, Problem};
-use crate::{api, console, current, finishing, health, hosts, login, metrics, origin, v1};
+use crate::{api, console, health, login, metrics, v1};
 
 /// Routes of the main ports.
 pub(crate) fn all(front: &FrontEnd) -> Router {

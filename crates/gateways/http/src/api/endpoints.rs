@@ -1,33 +1,15 @@
 //! All endpoints, with their authorization.
 
+use axum::http::Method;
+
+use crate::api::administration::{limits, parameters, permissions, policies, users, vhosts};
+use crate::api::definitions::{self, import};
+use crate::api::messaging::{bindings, exchanges, messages, queues};
+use crate::api::node::{channels, connections, health, nodes, overview};
+use crate::api::request::call::{Call, Gate, OutcomeFuture};
 use crate::limits::{
     HTTP_API_DEFINITIONS_BYTES_MAX, HTTP_API_MESSAGE_BYTES_MAX, HTTP_DOCUMENT_BYTES_MAX,
 };
-use axum::http::Method;
-
-use super::call::{Call, OutcomeFuture};
-use super::{
-    bindings, channels, connections, definitions, exchanges, health, importing, limits, messages,
-    nodes, overview, parameters, permissions, policies, queues, users, vhosts,
-};
-
-/// Right that an endpoint requires, besides some tag. Handlers check further rights, as AMQP's methods do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Gate {
-    /// Any tag.
-    Manage,
-    /// The right to monitor the cluster.
-    Look,
-    Administer,
-    /// The right to open the virtual host in the path, or to monitor the cluster.
-    SeeVhost,
-    /// The right to open the virtual host in the path.
-    UseVhost,
-    /// The right to set policies in the virtual host in the path.
-    SetPolicies,
-    /// The right to set policies anywhere, or to monitor the cluster.
-    SeePolicies,
-}
 
 pub(crate) struct Endpoint {
     pub(crate) method: &'static Method,
@@ -170,9 +152,9 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     DELETE "/bindings/{vhost}/e/{source}/e/{exchange}/{key}" UseVhost NOTHING bindings::delete;
 
     GET "/definitions" Administer NOTHING definitions::export;
-    POST "/definitions" Administer DEFINITIONS importing::import;
+    POST "/definitions" Administer DEFINITIONS import::import;
     GET "/definitions/{vhost}" Administer NOTHING definitions::export;
-    POST "/definitions/{vhost}" Administer DEFINITIONS importing::import;
+    POST "/definitions/{vhost}" Administer DEFINITIONS import::import;
 
     GET "/connections" Manage NOTHING connections::list;
     GET "/connections/username/{user}" Manage NOTHING connections::list_of_user;

@@ -1,10 +1,9 @@
 //! Invariants of requests of the management API.
 
+use crate::api::definitions::import;
+use crate::api::request::call::{ObjectReader, object};
+use crate::api::request::path::{Query, escaped, segments};
 use crate::limits::HTTP_DOCUMENT_LIMITS;
-
-use super::call::{ObjectReader, object};
-use super::importing;
-use super::path::{Query, escaped, segments};
 
 /// Segments of a path survive escaping and decoding.
 pub(crate) fn path(path: &str) {
@@ -35,7 +34,7 @@ pub(crate) fn form(bytes: &[u8]) {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return };
     let (boundary, body) = (&bytes[..end], &bytes[end + 1..]);
     let Ok(boundary) = std::str::from_utf8(boundary) else { return };
-    if let Some(place) = importing::part(body, boundary) {
+    if let Some(place) = import::part(body, boundary) {
         let content = &body[place];
         let mark = format!("\r\n--{boundary}");
         let has_mark = content.windows(mark.len()).any(|window| window == mark.as_bytes());

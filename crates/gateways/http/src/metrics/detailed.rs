@@ -7,9 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Result as Written;
 
-use crate::limits::{
-    HTTP_API_QUEUES_AT_ONCE, HTTP_METRICS_SERIES_DEFAULT, HTTP_METRICS_SERIES_MAX, HTTP_OFFSETS_MAX,
-};
 use access::{AccessTarget, Operation};
 use access_rules::acl::{Action, Resource};
 use axum::Extension;
@@ -20,19 +17,21 @@ use base::limits::ESTIMATE_WITHIN;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::Broker;
 use broker::delivery::Counters;
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 
-use super::writer::{Label, Writer};
-use super::written;
 use crate::front::FrontEnd;
+use crate::limits::{
+    HTTP_API_QUEUES_AT_ONCE, HTTP_METRICS_SERIES_DEFAULT, HTTP_METRICS_SERIES_MAX, HTTP_OFFSETS_MAX,
+};
 use crate::login::RequestClient;
+use crate::metrics::writer::{Label, Writer};
+use crate::metrics::written;
 use crate::problem::{Kind, Problem};
-use crate::v1::request_input;
+use crate::request_input;
 
 /// Compiled size of a pattern.
 const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;

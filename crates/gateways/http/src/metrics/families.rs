@@ -9,16 +9,6 @@ use gateway::TrafficSeen;
 use super::writer::{Label, Number, Writer};
 use crate::front::{FrontEnd, Node};
 
-/// Process statistics of the operating system.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct ProcessSeen {
-    pub cpu_seconds: f64,
-    /// `None`, here and below: unknown on this system.
-    pub resident_bytes: Option<u64>,
-    pub open_files: Option<u64>,
-    pub open_files_max: Option<u64>,
-}
-
 pub(super) fn write(writer: &mut Writer<'_>, node: &Node, front: &FrontEnd) -> Result {
     let vitals = node.broker.vitals();
     about(writer, node)?;

@@ -5,7 +5,7 @@
 //! that may be deleted.
 //!
 //! * `detailed`: the exception, for single topics and groups by name
-//! * `families`: families of the node; `requests`: counters of this gateway; `writer`: encodes families
+//! * `families`: families of the node; `requests`: families of its own requests; `writer`: encodes families
 
 mod detailed;
 mod families;
@@ -30,9 +30,7 @@ use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 
 pub(crate) use detailed::detailed;
-pub use families::ProcessSeen;
 use format::Format;
-pub(crate) use requests::Requests;
 use writer::Writer;
 
 const PREFIX: &str = "postroad";

@@ -1,16 +1,15 @@
 //! Invariants of requests of `/v1`.
 
-use crate::limits::HTTP_RECORDS_MAX;
-use axum::http::HeaderMap;
-use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use operations::document::Operation;
 
-use super::filter::Filter;
-use super::new_records::records_of;
-use super::request_input::read;
-use super::token::LeaseName;
+use crate::limits::HTTP_RECORDS_MAX;
+use crate::request_input::read;
+use crate::v1::leases::token::LeaseName;
+use crate::v1::records::filter::Filter;
+use crate::v1::records::new_records::records_of;
 
 /// A body, parsed as each document that a body can be.
 pub(crate) fn body(bytes: &[u8]) {

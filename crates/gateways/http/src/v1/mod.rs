@@ -3,59 +3,37 @@
 //! Unknown members of a request are rejected by name; clients must ignore unknown members of responses. Paths and
 //! documents are in the OpenAPI document, which is generated from the code (`openapi`).
 //!
-//! * `request_input`: bodies and queries, within limits; `held`: responses within memory limits
-//! * `pages`: paged lists
-//! * `topics`: topics; `records`: records as documents
-//! * `produce`, `new_records`, `json`: appending; `read`, `stream`: reading by offset
-//! * `groups`: lease groups; `leases`, `token`: single leases
-//! * `offset_groups`: groups that commit offsets; `offsets`: their committed offsets
-//! * `lease_groups`: lease groups of all topics, and their waiting records; `dead_letters`: dead letters
-//! * `search`, `filter`: record search; `whereabouts`: state of one record; `trace`: both
-//! * `configs`: configuration of a topic; `topic_changes`: changes of it
-//! * `overview`, `cluster`, `connections`: state of the node, its cluster and its clients
-//! * `users`, `rules`, `quotas`: users, rights and quotas; `session`: browser log-in
-//! * `about`: version and current user; `operate`: operations of the command line, by paths
+//! Each folder uses those before it:
+//!
+//! * `query`, `pages`: parameters that several paths share, and paged lists; `held`: responses within memory limits
+//! * `operate`: operations of the command line, by paths
+//! * `topics`, `records`: topics and their records
+//! * `leases`, `groups`: single leases, and groups of consumers
+//! * `users`, `cluster`: users and rights; state of the node, its cluster and its clients
 
-mod about;
 mod cluster;
-mod configs;
-mod connections;
-mod dead_letters;
-mod filter;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod groups;
 mod held;
-mod json;
-mod lease_groups;
 mod leases;
-mod new_records;
-mod offset_groups;
-mod offsets;
 pub(crate) mod openapi;
 mod operate;
-mod overview;
 mod pages;
-mod produce;
-mod quotas;
-mod read;
+mod query;
 mod records;
-pub(crate) mod request_input;
-mod rules;
-mod search;
-mod session;
-mod stream;
-mod token;
-mod topic_changes;
 mod topics;
-mod trace;
 mod users;
-mod whereabouts;
 
 use axum::Router;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::cluster::{about, connections, overview};
+use self::groups::{dead_letters, lease_groups, offset_groups, offsets, waiting_records};
+use self::records::{produce, read, search, stream, trace, whereabouts};
+use self::topics::{changes, configs};
+use self::users::{quotas, rules, session};
 use crate::front::FrontEnd;
 
 /// All routes that require a log-in, with their documentation.
@@ -64,14 +42,19 @@ pub(crate) fn documented() -> OpenApiRouter<FrontEnd> {
         .routes(routes!(about::version))
         .routes(routes!(about::whoami))
         .routes(routes!(topics::list, topics::create))
-        .routes(routes!(topics::describe, topics::delete, topic_changes::patch))
+        .routes(routes!(topics::describe, topics::delete, changes::patch))
         .routes(routes!(produce::produce))
         .routes(routes!(read::read))
         .routes(routes!(stream::stream))
-        .routes(routes!(groups::list))
-        .routes(routes!(groups::describe, groups::declare, groups::change, groups::delete))
-        .routes(routes!(groups::seek))
-        .routes(routes!(groups::purge))
+        .routes(routes!(lease_groups::list))
+        .routes(routes!(
+            lease_groups::describe,
+            lease_groups::declare,
+            lease_groups::change,
+            lease_groups::delete
+        ))
+        .routes(routes!(lease_groups::seek))
+        .routes(routes!(lease_groups::purge))
         .routes(routes!(leases::take))
         .routes(routes!(leases::settle))
         .routes(routes!(leases::extend))
@@ -86,11 +69,11 @@ pub(crate) fn documented() -> OpenApiRouter<FrontEnd> {
         .routes(routes!(whereabouts::find_out))
         .routes(routes!(whereabouts::history))
         .routes(routes!(trace::trace))
-        .routes(routes!(lease_groups::list))
-        .routes(routes!(lease_groups::peek))
-        .routes(routes!(lease_groups::scheduled))
-        .routes(routes!(lease_groups::cancel))
-        .routes(routes!(lease_groups::remove))
+        .routes(routes!(waiting_records::list))
+        .routes(routes!(waiting_records::peek))
+        .routes(routes!(waiting_records::scheduled))
+        .routes(routes!(waiting_records::cancel))
+        .routes(routes!(waiting_records::remove))
         .routes(routes!(dead_letters::topics))
         .routes(routes!(dead_letters::count))
         .routes(routes!(dead_letters::show))

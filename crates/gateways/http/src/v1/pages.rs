@@ -1,14 +1,14 @@
 //! Paged lists, in which each page names the next. All lists of `/v1` have this form.
 
-use crate::limits::HTTP_PAGE_DEFAULT;
 use axum::Json;
 use base::limits::HTTP_PAGE_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::read::within;
+use crate::limits::HTTP_PAGE_DEFAULT;
 use crate::problem::{Kind, Problem};
+use crate::v1::query::within;
 
 /// How many of a list are asked for: 100 where nothing is said.
 #[derive(Clone, Copy, Serialize, Deserialize, ToSchema)]
