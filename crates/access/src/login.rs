@@ -67,6 +67,7 @@ impl Users {
     }
 
     /// Logs in by a password. Takes as long for an unknown user, and longer after each failure.
+    #[tasks::boxed]
     pub async fn log_in(
         &self,
         credentials: Credentials,

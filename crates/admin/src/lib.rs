@@ -36,6 +36,7 @@ use std::sync::Arc;
 use access::Rights;
 use broker::Broker;
 use consumer_groups::Groups;
+use futures_util::future::{BoxFuture, FutureExt};
 use gateway::Connections;
 use operations::document::Operation;
 use operations::family::NamedFamilies;
@@ -111,8 +112,13 @@ impl Admin {
     }
 }
 
-impl AuthorizedOperation<'_> {
-    pub async fn carry_out(self) -> Reply {
+impl<'a> AuthorizedOperation<'a> {
+    /// Boxed like the functions with `#[tasks::boxed]`, which does not know the lifetime of `self`.
+    pub fn carry_out(self) -> BoxFuture<'a, Reply> {
+        self.run().boxed()
+    }
+
+    async fn run(self) -> Reply {
         let Self { node, caller, operation } = self;
         let Inner { broker, groups, connections, families, permits } = node;
         let _permit = permits.wait(families, &operation).await?;

@@ -119,6 +119,7 @@ pub struct Storage {
 impl Broker {
     /// Opens the data directory, recovers from a crash, and takes leadership. Ready on return, unless the node is a
     /// member of a cluster: then it has the catalog, and [`Broker::ready`] waits for the rest.
+    #[tasks::boxed]
     pub async fn open(world: World, dir: &Path, options: BrokerOptions) -> Result<Self, OpenError> {
         world.disk.create_dir(dir).map_err(|source| OpenError::Io {
             doing: format!("making the data directory {}", dir.display()),
@@ -470,6 +471,7 @@ impl Broker {
 
     /// Transfers the leadership of all shards that this node leads, so that clients continue at the other nodes at
     /// once. Called before a stop; does nothing on a node that is alone.
+    #[tasks::boxed]
     pub async fn hand_over(&self) {
         if let Some(cluster) = &self.0.cluster {
             leader_balance::hand_over_all(&Remote::new(cluster), self.local_shards()).await;
@@ -477,6 +479,7 @@ impl Broker {
     }
 
     /// Rejects new requests, completes the pending ones, and closes the journals.
+    #[tasks::boxed]
     pub async fn shutdown(&self) {
         self.0.failure.expect_ends();
         let Some(tasks) = self.0.tasks.lock().take() else { return };

@@ -27,6 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 impl Broker {
     /// Proposes a command to the log of its shard, on any leader, and returns the outcome once it is durable and
     /// applied. By then the shards have adopted a change of the catalog.
+    #[tasks::boxed]
     pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
         // Nodes of an earlier version could not read the command.
         if !self.level().permits(&command) {
@@ -80,6 +81,7 @@ impl Broker {
     }
 
     /// Proposes a command to a shard's log, on any leader.
+    #[tasks::boxed]
     pub(crate) async fn execute_in(
         &self,
         shard: &LocalShard,
@@ -114,6 +116,7 @@ impl Broker {
 
     /// Waits until the shards have adopted all changes of the catalog. In a cluster, where a shard may have no
     /// leader, the wait ends after [`ADOPTED_WITHIN`].
+    #[tasks::boxed]
     pub(crate) async fn adopted(&self) -> Result<(), Unavailable> {
         let version = self.catalog_shard().read(|view| view.catalog.version());
         let adopted = async {

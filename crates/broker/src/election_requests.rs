@@ -67,6 +67,7 @@ impl std::fmt::Display for NotElected {
 impl Broker {
     /// Moves the leadership of these partitions, and of all others in the same shards, to the first of their replicas
     /// ([`crate::Leaders::replicas`]). `false`: it led before.
+    #[tasks::boxed]
     pub async fn elect_preferred(
         &self,
         partitions: &[PartitionId],
@@ -85,6 +86,7 @@ impl Broker {
     /// Ends the terms of the leaders of all shards, at once, and begins new ones. A node that is alone leads again.
     /// In a cluster each shard goes to the first of its replicas, by way of another one where that one leads already.
     /// Returns the newest term.
+    #[tasks::boxed]
     pub async fn elect_all(&self) -> Result<u64, NotElected> {
         let shards = self.local_shards();
         let electing = shards.iter().map(async |shard| {
@@ -148,6 +150,7 @@ impl Broker {
 
     /// Ends the term in which this node leads, and begins another one. Clients that write or wait for records see no
     /// more than a pause. Returns the new term, once this node leads in it. Only for a node that is alone.
+    #[tasks::boxed]
     pub async fn reelect(&self) -> Result<u64, Unavailable> {
         let mut term = 0;
         for shard in self.local_shards() {

@@ -63,6 +63,7 @@ impl Broker {
     ///
     /// Every reader of state goes through [`Broker::shards_are_current`]: by this function, by
     /// [`Broker::group_is_current`], or by [`ShardClient`](crate::ShardClient).
+    #[tasks::boxed]
     pub async fn copies_are_current(&self, partitions: &[PartitionId]) -> Result<(), Unavailable> {
         let places = self.places_of(partitions.iter().copied());
         self.shards_are_current(places.iter().copied()).await?;
@@ -130,6 +131,7 @@ impl Broker {
         shard.reads.pass(self.becomes_current(shard)).await
     }
 
+    #[tasks::boxed]
     async fn becomes_current(&self, shard: &LocalShard) -> Result<(), Unavailable> {
         let begun = Instant::now();
         loop {

@@ -14,6 +14,7 @@ pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// Repeats the query until the leader replies. Fails if no leader is known, or none replies in time.
+#[tasks::boxed]
 pub(crate) async fn query_leader(
     remote: Option<&Remote>,
     shard: &LocalShard,

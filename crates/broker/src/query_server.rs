@@ -16,6 +16,7 @@ use crate::local_shard::LocalShard;
 
 impl LocalShard {
     /// Replies to a query of another node, if this node leads.
+    #[tasks::boxed]
     pub(crate) async fn reply_to(&self, question: ShardQuery) -> QueryResult {
         if let ShardQuery::Adopted { version } = question {
             // Checked first, so that a query to a follower fails without a wait.

@@ -76,7 +76,7 @@ pub enum Command {
 
 impl Command {
     /// `settings`: all settings of `postroad serve`, which `doctor` looks for.
-    pub fn run(self, settings: impl FnOnce() -> Vec<KnownSetting>) -> Result<(), CommandError> {
+    pub fn run(self, settings: fn() -> Vec<KnownSetting>) -> Result<(), CommandError> {
         match self {
             Self::Topic(arguments) => runtime::run(topics::run(arguments)),
             Self::Produce(arguments) => runtime::run(produce::run(arguments)),

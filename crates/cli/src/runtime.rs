@@ -1,12 +1,18 @@
 //! The runtime of a command that waits for a broker.
 
+use std::pin::Pin;
+
 use crate::command_error::CommandError;
 
 /// Runs a command that talks to a broker.
-pub fn run<F>(command: F) -> Result<(), CommandError>
-where
-    F: Future<Output = Result<(), CommandError>>,
-{
+pub fn run(command: impl Future<Output = Result<(), CommandError>>) -> Result<(), CommandError> {
+    run_boxed(Box::pin(command))
+}
+
+/// Apart from [`run`], so that the runtime's code is compiled once and not for each command.
+fn run_boxed(
+    command: Pin<Box<dyn Future<Output = Result<(), CommandError>> + '_>>,
+) -> Result<(), CommandError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

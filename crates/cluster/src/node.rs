@@ -131,6 +131,7 @@ impl Node {
     /// Listens for peers, counts the boot, and returns once the node knows its cluster: for that a new node
     /// queries the first seed, for as long as it takes. `failure` is set if an indispensable part panics. It holds
     /// the lock of the directory until it is dropped.
+    #[tasks::boxed]
     pub async fn start(
         world: &World,
         data_dir: &Path,
@@ -429,6 +430,7 @@ impl Node {
     /// Sets the exact nodes of the cluster: others are refused and disconnected. The change takes effect when this
     /// is first polled, and is on disk when it returns, so that the next start knows it. Nothing is written if
     /// nothing has changed.
+    #[tasks::boxed]
     pub async fn know(&self, nodes: Vec<KnownNode>) -> Result<(), DirectoryError> {
         let gone = self.roster.know(&nodes);
         for node in &nodes {
@@ -449,6 +451,7 @@ impl Node {
 
     /// Queries another node's [`crate::Proxy`], and waits for the reply until the deadline. An unknown node is
     /// [`RequestError::Gone`].
+    #[tasks::boxed]
     pub async fn ask(
         &self,
         node: NodeId,
@@ -481,6 +484,7 @@ impl Node {
 
     /// Announces to all peers that this node closes its links. Waits until that is sent and no write is in
     /// progress: see [`Links::close`]. Another process can lock its directory once the node is dropped.
+    #[tasks::boxed]
     pub async fn close(&self) {
         let tasks = [self.completion.lock().take(), self.epochs.lock().take()];
         for task in tasks.into_iter().flatten() {

@@ -129,6 +129,7 @@ impl Consensus {
     /// Restores the machine. In a group of one it also founds the group if the journal is empty, replays the log
     /// and leads. As a member of any other group it returns at once, and [`Consensus::role`] reports its state. An
     /// empty member waits until another one adds it, or for [`Consensus::found`].
+    #[tasks::boxed]
     pub async fn start(
         world: &World,
         node: u64,

@@ -79,6 +79,7 @@ impl Consensus {
     }
 
     /// The members of the last committed configuration, which no later leader reverts.
+    #[tasks::boxed]
     pub async fn committed_members(&self) -> Result<Members, ProposeError> {
         let committed = self
             .raft
@@ -188,6 +189,7 @@ impl Consensus {
 
     /// Makes these the members; for the leader. Waits until new voters have the log. May be dropped or fail at any
     /// point, and retried.
+    #[tasks::boxed]
     pub async fn change_members(&self, to: Members) -> Result<(), ChangeError> {
         if to.voters.is_empty() {
             return Err(ChangeError::NoVoters);
@@ -321,6 +323,7 @@ impl Consensus {
     /// Transfers leadership to that voter, once it has the present log; for the leader, whose term ends here. A
     /// voter that is too slow is rejected, and this node continues to lead. If the other one does not take over in
     /// time, an election follows.
+    #[tasks::boxed]
     pub async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
         let Some(term) = self.led_term() else {
             let leader = self.server.borrow_watched().current_leader;
@@ -409,6 +412,7 @@ impl Consensus {
 
     /// Waits until everything is applied here that was committed before the call, by any leader. For the leader,
     /// which confirms its leadership with a majority. Later reads are not stale.
+    #[tasks::boxed]
     pub async fn read_index(&self) -> Result<u64, ProposeError> {
         let reading = self.raft.ensure_linearizable(openraft::ReadPolicy::ReadIndex);
         let read = tokio::select! {

@@ -86,6 +86,7 @@ pub enum RecoveryError {
 }
 
 /// Inspects a directory. Changes nothing that the node's next start would not change.
+#[tasks::boxed]
 pub async fn look(
     world: &World,
     dir: &Path,
@@ -100,6 +101,7 @@ pub async fn look(
 }
 
 /// Lets the node of a directory continue without the lost nodes. After an interruption, repeat it.
+#[tasks::boxed]
 pub async fn recover(
     world: &World,
     dir: &Path,

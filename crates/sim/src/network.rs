@@ -51,7 +51,7 @@ impl Gateways {
         let (groups, connections) = (Groups::start(broker), Connections::default());
         let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
         let options = gateway_kafka::GatewayOptions::new(nodes, groups, admin);
-        let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping);
+        let serving = gateway_kafka::serve(kafka.into(), broker.clone(), options, stopping);
         let kafka = broker.vital(Task::KafkaListener, serving);
         Ok(Self { stop, serving: vec![kafka, amqp] })
     }
@@ -92,7 +92,8 @@ async fn serve_amqp(
         plaintext_passwords: true,
         ..gateway_amqp::GatewayOptions::default()
     };
-    let serving = gateway_amqp::serve(listener, broker.clone(), topology, users, options, stopping);
+    let serving =
+        gateway_amqp::serve(listener.into(), broker.clone(), topology, users, options, stopping);
     Ok(broker.vital(Task::AmqpListener, serving))
 }
 

@@ -19,6 +19,10 @@ pub mod spawn;
 pub mod task;
 pub mod worker;
 
+/// Boxes the future of an `async fn`. The compiler generates the code of a future in each crate that awaits it; that of a
+/// boxed one only in the crate of its function. For large functions that other crates await, unless they run for each
+/// record: see ADR 0029.
+pub use async_recursion::async_recursion as boxed;
 pub use failure::Failure;
 pub use spawn::{Set, named, spawn, thread, vital, watched};
 pub use task::{EndConsequence, Task, TaskGuard, enter};

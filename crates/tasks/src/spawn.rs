@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::thread;
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, select};
+use futures_util::future::{BoxFuture, Either, select};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use crate::failure::Failure;
@@ -35,12 +35,18 @@ async fn within<F: Future>(task: Task, future: F) -> F::Output {
     .await
 }
 
+/// A task's future behind a pointer: the compiler generates the runtime's code for a task once, and not for each future.
+fn boxed(future: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, ()> {
+    Box::pin(future)
+}
+
 /// Starts a task. If the task's end ends the process, the caller either uses [`vital`] or detects the return itself.
 pub fn spawn<F>(task: Task, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
+    let future: BoxFuture<'static, F::Output> = Box::pin(future);
     tokio::spawn(named(task, future))
 }
 
@@ -50,7 +56,10 @@ pub fn vital(
     future: impl Future<Output = ()> + Send + 'static,
     failure: &Failure,
 ) -> JoinHandle<()> {
-    let failure = failure.clone();
+    watch_vital(task, boxed(future), failure.clone())
+}
+
+fn watch_vital(task: Task, future: BoxFuture<'static, ()>, failure: Failure) -> JoinHandle<()> {
     tokio::spawn(async move {
         let ended = AssertUnwindSafe(named(task, future)).catch_unwind().await;
         let name = task.name();
@@ -67,6 +76,14 @@ pub fn watched(
     task: Task,
     future: impl Future<Output = ()> + Send + 'static,
     on_panic: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    watch(task, boxed(future), boxed(on_panic))
+}
+
+fn watch(
+    task: Task,
+    future: BoxFuture<'static, ()>,
+    on_panic: BoxFuture<'static, ()>,
 ) -> JoinHandle<()> {
     tokio::spawn(async move {
         if AssertUnwindSafe(named(task, future)).catch_unwind().await.is_err() {
@@ -97,7 +114,7 @@ pub struct Set(JoinSet<()>);
 
 impl Set {
     pub fn spawn(&mut self, task: Task, future: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(within(task, future));
+        self.0.spawn(within(task, boxed(future)));
     }
 
     pub fn len(&self) -> usize {

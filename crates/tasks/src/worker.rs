@@ -125,6 +125,15 @@ impl Workers {
         task: Task,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> TaskHandle<R> {
+        self.start_blocking(task, Box::new(work))
+    }
+
+    /// Apart from [`Self::blocking`], so that it is compiled once for each type of result.
+    fn start_blocking<R: Send + 'static>(
+        &self,
+        task: Task,
+        work: Box<dyn FnOnce() -> R + Send>,
+    ) -> TaskHandle<R> {
         let work = move || {
             let _entered = TaskGuard::new(task);
             inject::point(task);

@@ -96,6 +96,7 @@ impl VirtualHost {
 
     /// Applies all changes that any node made before the call. Every reply on the existence or absence of an entity
     /// follows such a refresh. On a node that is alone it costs nothing.
+    #[tasks::boxed]
     pub async fn refresh(&self) -> Result<(), StoreError> {
         if !self.broker().is_alone() {
             self.broker().catalog_is_current().await.map_err(ExecuteError::from)?;

@@ -69,6 +69,7 @@ impl Topology {
         Self::open_with(broker, TopologyOptions::default()).await
     }
 
+    #[tasks::boxed]
     pub async fn open_with(broker: Broker, options: TopologyOptions) -> Result<Self, OpenError> {
         // A node that is alone counts no runs: any unused number will do.
         let boot = match broker.is_alone() {
@@ -134,6 +135,7 @@ impl Topology {
     }
 
     /// Creates a vhost, or returns the existing one.
+    #[tasks::boxed]
     pub async fn create_vhost(&self, name: &str) -> Result<VirtualHost, StoreError> {
         let mut attempts = Attempts::default();
         loop {
@@ -153,6 +155,7 @@ impl Topology {
     }
 
     /// Deletes a vhost with all its contents. Returns whether it existed. The default vhost cannot be deleted.
+    #[tasks::boxed]
     pub async fn delete_vhost(&self, name: &str) -> Result<bool, ChangeError> {
         if name == DEFAULT_VHOST {
             return Err(ChangeError::DefaultVirtualHost);

@@ -41,6 +41,7 @@ impl Broker {
 
     /// Waits until this node's copy of the catalog has every change acknowledged by any node before the call, so that
     /// an entry missing from it does not exist. Fails if the catalog's leader does not reply in time.
+    #[tasks::boxed]
     pub async fn catalog_is_current(&self) -> Result<(), Unavailable> {
         if self.is_alone() {
             return Ok(());

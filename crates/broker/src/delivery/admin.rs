@@ -42,6 +42,7 @@ impl Broker {
     }
 
     /// `None` if the group does not exist.
+    #[tasks::boxed]
     pub async fn counters(&self, group: LeaseGroupId) -> Option<Counters> {
         let mut counters: Option<Counters> = None;
         for driver in self.drivers_of(group)? {
@@ -55,6 +56,7 @@ impl Broker {
     }
 
     /// Unsettled records and their states, in the order of their offsets, without leasing them.
+    #[tasks::boxed]
     pub async fn peek(
         &self,
         group: LeaseGroupId,
@@ -126,6 +128,7 @@ impl Broker {
     }
 
     /// Settles all records that are not leased, and returns their number. Durable when it returns.
+    #[tasks::boxed]
     pub async fn purge(&self, group: LeaseGroupId) -> Result<u64, RemoveError> {
         let is_unknown = |error: &RemoveError| matches!(error, RemoveError::UnknownGroup(_));
         self.with_group(group, is_unknown, || self.try_to_purge(group)).await
@@ -144,6 +147,7 @@ impl Broker {
     }
 
     /// Settles one record that is not leased. Durable when it returns.
+    #[tasks::boxed]
     pub async fn delete_record(
         &self,
         group: LeaseGroupId,
@@ -176,6 +180,7 @@ impl Broker {
 
     /// Delayed records in the order of the log after the given place. Reads the group's backlog: it is for
     /// operators, not for programs in a loop.
+    #[tasks::boxed]
     pub async fn list_delayed(
         &self,
         group: LeaseGroupId,
@@ -219,6 +224,7 @@ impl Broker {
     }
 
     /// Moves a group forwards or back. Its leases are void.
+    #[tasks::boxed]
     pub async fn seek(&self, group: LeaseGroupId, to: SeekTo) -> Result<(), SeekError> {
         let (topic, partitions) =
             self.partitions_of(group).map_err(|_| SeekError::UnknownGroup(group))?;

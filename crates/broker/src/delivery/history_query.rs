@@ -69,6 +69,7 @@ impl LocalShard {
 impl Broker {
     /// State of a record in these groups of its topic, and its past steps. The leader is among the queried
     /// nodes.
+    #[tasks::boxed]
     pub async fn record_history(
         &self,
         partition: PartitionId,

@@ -47,6 +47,7 @@ const RECORDS_PER_ENTRY: usize = 500;
 impl Broker {
     /// Moves records of a lease group (of a dead-letter topic) back to their source, or to a topic. The copies
     /// lose the death headers.
+    #[tasks::boxed]
     pub async fn redrive(
         &self,
         group: LeaseGroupId,

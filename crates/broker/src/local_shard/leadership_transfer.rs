@@ -28,6 +28,7 @@ impl Drop for HandoverHold<'_> {
 
 impl LocalShard {
     /// Transfers leadership to this voter, as [`consensus::Consensus::transfer_leadership`] does.
+    #[tasks::boxed]
     pub(crate) async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
         let (settles, settled) = oneshot::channel();
         let _hold = {

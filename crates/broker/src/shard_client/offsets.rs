@@ -39,6 +39,7 @@ impl ShardClient<'_> {
     }
 
     /// Whether a group has committed offsets.
+    #[tasks::boxed]
     pub async fn has_offsets(&self, group: &str) -> Result<bool, Unavailable> {
         Ok(self.facts_of(group).await?.is_some())
     }

@@ -31,6 +31,7 @@ pub struct Producer {
 
 impl ShardClient<'_> {
     /// Returns the start and end of each partition.
+    #[tasks::boxed]
     pub async fn bounds(
         &self,
         partitions: &[PartitionId],

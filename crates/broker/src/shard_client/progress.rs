@@ -67,6 +67,7 @@ impl ShardClient<'_> {
     }
 
     /// Returns the offset below which a group has settled everything, for each group and partition.
+    #[tasks::boxed]
     pub async fn lease_floors(
         &self,
         places: &[(LeaseGroupId, u32)],
@@ -91,6 +92,7 @@ impl ShardClient<'_> {
     }
 
     /// Returns which of these records of a partition are settled by a group, or not part of it.
+    #[tasks::boxed]
     pub(crate) async fn are_settled(
         &self,
         group: LeaseGroupId,

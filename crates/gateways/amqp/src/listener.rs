@@ -18,8 +18,9 @@ use crate::session::end::SessionEnd;
 
 /// Serves AMQP clients until `shutdown` becomes true. Then lets every session finish its work in flight (at most
 /// `options.drain_within`) and returns.
+#[tasks::boxed]
 pub async fn serve(
-    ports: impl Into<Ports>,
+    ports: Ports,
     broker: Broker,
     topology: Topology,
     users: Users,
@@ -42,7 +43,7 @@ pub async fn serve(
         let session = Session::new(connection.clone(), encrypted, certified, Arc::clone(&gateway));
         serve_session(socket, session, connection)
     };
-    gateway::serve_ports(ports.into(), accepting, shutdown, serving).await;
+    gateway::serve_ports(ports, accepting, shutdown, serving).await;
 }
 
 async fn serve_session(socket: Socket, session: Session, connection: Connection) {

@@ -31,6 +31,7 @@ impl HttpPorts {
 
 /// Serves clients until [`FrontEnd::stop`], then lets every connection finish its requests in flight (within the drain
 /// time of its options) and returns.
+#[tasks::boxed]
 pub async fn serve(ports: HttpPorts, front: FrontEnd) {
     let metrics = Ports { plain: ports.metrics, tls: None };
     let tls = ports.http.tls.map(|(listener, tls)| (listener, tls.for_http()));

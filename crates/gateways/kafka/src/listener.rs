@@ -15,8 +15,9 @@ use crate::state::{Gateway, PROTOCOL, Session};
 
 /// Serves Kafka clients until `shutdown` becomes true. Then lets every session finish its started requests (for at
 /// most `drain_within` of the options) and returns.
+#[tasks::boxed]
 pub async fn serve(
-    ports: impl Into<Ports>,
+    ports: Ports,
     broker: Broker,
     options: GatewayOptions,
     shutdown: watch::Receiver<bool>,
@@ -38,7 +39,7 @@ pub async fn serve(
         let session = Arc::new(Session::new(connection, encrypted, login, quotas));
         serve_session(socket, session, Arc::clone(&gateway))
     };
-    gateway::serve_ports(ports.into(), accepting, shutdown, serving).await;
+    gateway::serve_ports(ports, accepting, shutdown, serving).await;
 }
 
 async fn serve_session(socket: Socket, session: Arc<Session>, gateway: Arc<Gateway>) {

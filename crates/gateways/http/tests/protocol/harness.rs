@@ -163,7 +163,14 @@ impl Server {
         broker.set_dead_letter_router(SCHEME, Arc::new(Router::new(&topology)));
         let connections = self.connections.clone();
         let options = gateway_amqp::GatewayOptions { connections, ..Default::default() };
-        tokio::spawn(gateway_amqp::serve(listener, broker, topology, users, options, stopping));
+        tokio::spawn(gateway_amqp::serve(
+            listener.into(),
+            broker,
+            topology,
+            users,
+            options,
+            stopping,
+        ));
         (address, stop)
     }
 
@@ -204,7 +211,7 @@ impl ServedKafka {
         let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
         let options = gateway_kafka::GatewayOptions::new(nodes.clone(), groups, admin.clone());
         let (stop, stopping) = watch::channel(false);
-        tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
+        tokio::spawn(gateway_kafka::serve(listener.into(), broker.clone(), options, stopping));
         Self { admin, nodes, address, stop }
     }
 }

@@ -115,7 +115,7 @@ impl Node {
         let quotas = options.quotas.clone();
         let (stop, stopping) = watch::channel(false);
         let serving =
-            tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
+            tokio::spawn(gateway_kafka::serve(listener.into(), broker.clone(), options, stopping));
         Self { broker, address, users, quotas, stop, serving }
     }
 

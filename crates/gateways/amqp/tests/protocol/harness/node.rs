@@ -82,7 +82,7 @@ impl Node {
         change(&mut options);
         let (stop, stopping) = watch::channel(false);
         let serving = gateway_amqp::serve(
-            listener,
+            listener.into(),
             broker.clone(),
             topology.clone(),
             users.clone(),

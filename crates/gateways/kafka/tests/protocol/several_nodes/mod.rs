@@ -124,7 +124,7 @@ async fn serve(node: TestNode) -> Node {
     let (groups, connections) = (Groups::start(&broker), Connections::default());
     let admin = Admin::new(broker.clone(), groups.clone(), connections, Vec::new());
     let options = GatewayOptions::new(nodes.clone(), groups, admin);
-    let serving = gateway_kafka::serve(listener, broker.clone(), options, stopping);
+    let serving = gateway_kafka::serve(listener.into(), broker.clone(), options, stopping);
     Node { broker, address, nodes, member, _serving: (stop, tokio::spawn(serving)) }
 }
 
