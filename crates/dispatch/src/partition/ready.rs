@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::{Offset, OffsetRanges};
 
-use crate::due::DueQueue;
-use crate::meta::Meta;
+use super::due::DueQueue;
+use crate::record::Meta;
 
 /// By offset. Records enter at the back and leave at the front, and released ones enter near the
 /// front, so that searches and moves are short.

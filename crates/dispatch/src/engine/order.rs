@@ -3,17 +3,15 @@
 
 use base::Offset;
 
-use crate::dispatch::Dispatch;
-use crate::meta::Meta;
-use crate::partition::Head;
+use super::Dispatch;
+use crate::partition::{FirstReady, Head, ReadyRecords, SortKey};
 use crate::policy::{Ordering, Policy};
-use crate::ready::{FirstReady, ReadyRecords, SortKey};
-use crate::wheel::Entry;
-use crate::wheel_subject::WheelSubject;
+use crate::record::Meta;
+use crate::wheel::{Entry, WheelSubject};
 
 impl Dispatch {
     /// The ordering changed: rebuilds lanes and holders from the leases.
-    pub(crate) fn rebuild_order(&mut self) {
+    pub(super) fn rebuild_order(&mut self) {
         let blocked = self.lanes.dissolve();
         for partition in self.partitions.iter_mut().filter(|it| it.ready.holder.is_some()) {
             partition.ready.holder = None;
@@ -30,7 +28,7 @@ impl Dispatch {
         }
     }
 
-    pub(crate) fn rearrange(&mut self) {
+    pub(super) fn rearrange(&mut self) {
         let (window, now_ms) = (self.bounds.loaded_per_partition * 2, self.now_ms);
         let policy = self.policy.clone();
         for partition in self.partitions.numbers() {
@@ -46,7 +44,7 @@ impl Dispatch {
     }
 
     /// The record holds its key or partition: no other record of it may be delivered.
-    pub(crate) fn hold(&mut self, partition: u32, offset: Offset, key: u64) {
+    pub(super) fn hold(&mut self, partition: u32, offset: Offset, key: u64) {
         match self.policy.ordering {
             Ordering::Free => {}
             Ordering::Key if key == 0 => {}
@@ -61,7 +59,7 @@ impl Dispatch {
     }
 
     /// The record no longer holds its key or partition: the next one may be delivered.
-    pub(crate) fn free(&mut self, partition: u32, offset: Offset, key: u64) {
+    pub(super) fn free(&mut self, partition: u32, offset: Offset, key: u64) {
         match self.policy.ordering {
             Ordering::Free => {}
             Ordering::Key if key == 0 => {}
@@ -86,7 +84,7 @@ impl Dispatch {
     }
 
     /// As [`Dispatch::free`], for records with unknown keys.
-    pub(crate) fn free_range(&mut self, partition: u32, first: Offset, end: Offset) {
+    pub(super) fn free_range(&mut self, partition: u32, first: Offset, end: Offset) {
         let gone = |offset: &Offset| (first..end).contains(offset);
         self.lanes.forget_further(partition, first, end);
         match self.policy.ordering {
@@ -108,7 +106,7 @@ impl Dispatch {
     }
 
     /// Changes a partition's ready records, and updates the sums.
-    pub(crate) fn with_ready<R>(
+    pub(super) fn with_ready<R>(
         &mut self,
         partition: u32,
         change: impl FnOnce(&mut ReadyRecords) -> R,
@@ -123,12 +121,12 @@ impl Dispatch {
 
     /// Makes the record ready again. A scheduled one counts as due since it was written, so that it
     /// precedes those that became due in the meantime.
-    pub(crate) fn make_ready(&mut self, partition: u32, offset: Offset, meta: Meta) {
+    pub(super) fn make_ready(&mut self, partition: u32, offset: Offset, meta: Meta) {
         self.make_ready_since(partition, offset, meta, meta.timestamp.min(self.now_ms));
     }
 
     /// As [`Dispatch::make_ready`], for a record that became due at `since_ms`.
-    pub(crate) fn make_ready_since(
+    pub(super) fn make_ready_since(
         &mut self,
         partition: u32,
         offset: Offset,
@@ -145,7 +143,7 @@ impl Dispatch {
     }
 
     /// Removes a record from the ready ones.
-    pub(crate) fn take_ready(&mut self, partition: u32, rank: u8, offset: Offset) -> Option<Meta> {
+    pub(super) fn take_ready(&mut self, partition: u32, rank: u8, offset: Offset) -> Option<Meta> {
         let meta = self.with_ready(partition, |ready| ready.take(rank, offset))?;
         let found = &self.partitions[partition];
         if !found.listed && found.ready.loaded() < self.bounds.low(self.loaded) {
@@ -155,7 +153,7 @@ impl Dispatch {
     }
 
     /// Moves the partition to its place among the heads.
-    pub(crate) fn refresh_head(&mut self, partition: u32) {
+    pub(super) fn refresh_head(&mut self, partition: u32) {
         let found = &mut self.partitions[partition];
         if found.is_empty() {
             return;
@@ -199,7 +197,7 @@ impl Dispatch {
     }
 
     /// Lists the partition as one that may have to be read.
-    pub(crate) fn list(&mut self, partition: u32) {
+    pub(super) fn list(&mut self, partition: u32) {
         let found = &mut self.partitions[partition];
         if !found.listed && !found.reading {
             found.listed = true;

@@ -1,6 +1,19 @@
-//! The engine: its parts, and its creation, moves and bounds. The other modules have its steps:
-//! `scan` reads records, `order` selects the next one, `assign` delivers, `settle` ends leases,
-//! `ending` ends records, `tick` handles time, `inspect` serves operators.
+//! The engine: its parts, and its creation, policy and partitions. [`scan`] reads records, [`order`]
+//! selects the next one, [`assign`] delivers, [`settle`] ends leases, [`ending`] ends records,
+//! [`tick`] handles time, [`consumers`] has sessions and credit, [`transfer`] moves leases to another
+//! engine, [`inspect`] serves operators.
+//!
+//! Depends on all other modules of the crate; none of them depends on it.
+
+mod assign;
+mod consumers;
+mod ending;
+mod inspect;
+mod order;
+mod scan;
+mod settle;
+mod tick;
+mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,66 +21,66 @@ use base::{Offset, Stripe};
 
 use crate::bounds::Bounds;
 use crate::changes::DeadLetter;
-use crate::claim::ClaimedRecords;
 use crate::consumers::Consumers;
 use crate::lanes::Lanes;
 use crate::lease::{Lease, LeaseTable, Slot};
-use crate::partition::{Head, Partition};
+use crate::partition::{Head, Partition, Table};
 use crate::policy::Policy;
 use crate::record::PartitionStart;
-use crate::steps::{Step, StepKind, Steps};
-use crate::table::Table;
-use crate::wheel::{Entry, Wheel};
-use crate::wheel_subject::WheelSubject;
-use crate::{ConsumerId, JoinRefused, Leases, Pools, PushConsumer, SessionId, Token};
+use crate::steps::{StepKind, Steps};
+use crate::wheel::{Entry, Wheel, WheelSubject};
+use crate::{SessionId, Token};
+pub use inspect::{Counters, RemoveRefused};
+use transfer::ClaimedRecords;
+pub use transfer::{BackOff, DeadLetterClaim};
 
 /// The engine of one lease group in use, for its topic's partitions in a shard.
 #[derive(Debug)]
 pub struct Dispatch {
-    pub(crate) policy: Policy,
-    pub(crate) bounds: Bounds,
-    pub(crate) paused: bool,
-    pub(crate) partitions: Table,
+    policy: Policy,
+    bounds: Bounds,
+    paused: bool,
+    partitions: Table,
     /// Partitions with deliverable records, best first.
-    pub(crate) heads: BTreeSet<Head>,
-    pub(crate) leases: LeaseTable,
-    pub(crate) lanes: Lanes,
-    pub(crate) wheel: Wheel,
-    pub(crate) consumers: Consumers,
-    pub(crate) next_token: Token,
+    heads: BTreeSet<Head>,
+    leases: LeaseTable,
+    lanes: Lanes,
+    wheel: Wheel,
+    consumers: Consumers,
+    next_token: Token,
     /// Records that were leased when this engine was created and are not read yet.
-    pub(crate) claims: ClaimedRecords,
+    claims: ClaimedRecords,
     /// Records that back off after a lease, with their keys and due times. A record settled in the
     /// meantime stays here until then.
-    pub(crate) back_offs: BTreeMap<(u32, Offset), (u64, i64)>,
+    back_offs: BTreeMap<(u32, Offset), (u64, i64)>,
     /// Partitions that may have to be read; `need` decides.
-    pub(crate) wanting: VecDeque<u32>,
+    wanting: VecDeque<u32>,
     /// A take got fewer records than requested.
-    pub(crate) pulled: bool,
+    pulled: bool,
     /// Unsettled records with counted attempts.
-    pub(crate) attempts: usize,
+    attempts: usize,
     /// Sums over the partitions.
-    pub(crate) depth: u64,
+    depth: u64,
     /// Sum of the offsets at which the partitions end.
-    pub(crate) ends: u64,
-    pub(crate) loaded: usize,
-    pub(crate) delayed: u64,
-    pub(crate) due: usize,
+    ends: u64,
+    loaded: usize,
+    delayed: u64,
+    due: usize,
     /// Records whose end must become durable first.
-    pub(crate) ending: usize,
+    ending: usize,
     /// Partitions with records that arrived while a consumer waited and were not offered yet.
     prompted: Vec<u32>,
     /// Partitions with deltas since the last drain.
-    pub(crate) changed: Vec<u32>,
-    pub(crate) dead_letters: Vec<DeadLetter>,
+    changed: Vec<u32>,
+    dead_letters: Vec<DeadLetter>,
     /// Steps since the last `take_steps`.
-    pub(crate) steps: Steps,
+    steps: Steps,
     /// Leases that ended since the last call with the pools.
     pool_returns: Vec<(SessionId, u32)>,
     /// The time of the last call.
-    pub(crate) now_ms: i64,
+    now_ms: i64,
     /// Scratch of a tick.
-    pub(crate) fired: Vec<Entry>,
+    fired: Vec<Entry>,
 }
 
 impl Dispatch {
@@ -201,7 +214,7 @@ impl Dispatch {
     }
 
     /// Whether a record that arrives now would be delivered at once.
-    pub(crate) fn is_awaited(&self) -> bool {
+    fn is_awaited(&self) -> bool {
         !self.paused
             && self.consumers.any_queued()
             && self.heads.is_empty()
@@ -210,7 +223,7 @@ impl Dispatch {
 
     /// Records that arrived while a consumer waited have been offered, as far as they were read. If
     /// no consumer waits any more, none of them remains prompt.
-    pub(crate) fn end_prompts(&mut self) {
+    fn end_prompts(&mut self) {
         if self.prompted.is_empty() {
             return;
         }
@@ -337,84 +350,17 @@ impl Dispatch {
             self.end_lease(slot, StepKind::Voided);
         }
     }
-
-    // ------------------------------------------------------------------------------- consumers
-
-    /// Adds a consumer that records are pushed to.
-    pub fn join(&mut self, consumer: ConsumerId, joined: PushConsumer) -> Result<(), JoinRefused> {
-        self.consumers.join(consumer, joined)
-    }
-
-    /// Adds credit to a consumer. One with a window gets a larger window.
-    pub fn grant(&mut self, consumer: ConsumerId, records: u32, bytes: u64) {
-        self.consumers.grant(consumer, records, bytes);
-    }
-
-    /// Sets the window, or the remaining grants.
-    pub fn set_credit(&mut self, consumer: ConsumerId, records: u32, bytes: u64) {
-        self.consumers.set_credit(consumer, records, bytes);
-    }
-
-    /// Returns to the sessions' pools the credit of leases that ended since the last call. Needed
-    /// only if another engine dispatches before this one.
-    pub fn return_to(&mut self, pools: &mut Pools) {
-        for (session, records) in self.pool_returns.drain(..) {
-            pools.give_back(session, records);
-        }
-    }
-
-    pub fn leave(&mut self, consumer: ConsumerId, now_ms: i64, leases: Leases) {
-        self.now_ms = now_ms;
-        let Some(session) = self.consumers.leave(consumer, now_ms) else { return };
-        if leases == Leases::Keep {
-            return;
-        }
-        let all = self.leases.in_session(session);
-        let of: Vec<Slot> = all.filter(|&it| self.leases.get(it).consumer == consumer).collect();
-        for slot in of {
-            self.come_back(slot, Some(0), true, now_ms, StepKind::Left);
-        }
-    }
-
-    /// Its consumers leave, and its leases are released at once, each counted as an attempt.
-    pub fn end_session(&mut self, session: SessionId, now_ms: i64) {
-        self.now_ms = now_ms;
-        for consumer in self.consumers.in_session(session) {
-            self.consumers.leave(consumer, now_ms);
-        }
-        while let Some(slot) = self.leases.first_of(session) {
-            self.come_back(slot, Some(0), true, now_ms, StepKind::Left);
-        }
-    }
-
-    /// Removes a lease and returns its credit. `what` ended it.
-    pub(crate) fn end_lease(&mut self, slot: Slot, what: StepKind) -> Lease {
-        let lease = self.leases.remove(slot);
-        let Lease { partition, offset, session, attempt, .. } = lease;
-        self.steps.add(Step { session, attempt, ..Step::of(what, partition, offset) });
-        self.partitions[lease.partition].leased -= 1;
-        if lease.credit {
-            self.consumers.give_back(lease.consumer, lease.meta.bytes);
-        }
-        if lease.pooled {
-            match self.pool_returns.last_mut() {
-                Some((session, records)) if *session == lease.session => *records += 1,
-                _ => self.pool_returns.push((lease.session, 1)),
-            }
-        }
-        lease
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::changes::Changes;
-    use crate::consumer::PullRequest;
+    use crate::consumers::PullRequest;
+    use crate::lease::{Selection, Settlement};
     use crate::partition::UnsettledRecords;
     use crate::policy::Ordering;
     use crate::record::ScannedRecord;
-    use crate::settlement::{Selection, Settlement};
 
     const PARTITIONS: u32 = 1_000_000;
 

@@ -4,7 +4,7 @@ use std::ops::{Index, IndexMut};
 
 use base::Stripe;
 
-use crate::partition::Partition;
+use super::Partition;
 
 /// Dense, whatever the numbers are.
 #[derive(Debug)]

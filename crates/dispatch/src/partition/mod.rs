@@ -1,15 +1,18 @@
-//! The engine's state of one partition.
+//! The engine's state of one partition, its deliverable records, and the table of partitions.
+
+mod due;
+mod ready;
+mod table;
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use base::{Offset, OffsetRanges};
 
-use crate::DeadReason;
 use crate::changes::PartitionChanges;
-use crate::meta::Meta;
-use crate::ready::ReadyRecords;
-use crate::record::PartitionStart;
+use crate::record::{DeadReason, Meta, PartitionStart};
+pub(crate) use ready::{FirstReady, ReadyRecords, SortKey};
+pub(crate) use table::Table;
 
 /// A record whose end is being written to the log, or will be.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,12 @@
 //! Records entering and leaving the engine, always without their bodies.
 
+mod meta;
+
 use base::{Offset, OffsetRanges};
 use serde::{Deserialize, Serialize};
 
-use crate::claim::LeaseAttributes;
-use crate::{ConsumerId, Selection, SessionId, Token};
+use crate::{ConsumerId, SessionId, Token};
+pub(crate) use meta::Meta;
 
 /// Initial state of a partition: the durable progress of the group, and the log's bounds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -52,28 +54,6 @@ pub struct ReadRange {
     pub up_to: Offset,
     /// All of them were read before; single records are looked up.
     pub known: bool,
-}
-
-/// A record leased to a consumer: read it and send it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Assignment {
-    pub consumer: ConsumerId,
-    pub session: SessionId,
-    /// The lease's fencing token; unused if the record was settled on send.
-    pub token: Token,
-    pub partition: u32,
-    pub offset: Offset,
-    /// 1 = the first delivery.
-    pub attempt: u16,
-    /// `None` if the record was settled on send.
-    pub terms: Option<LeaseAttributes>,
-}
-
-impl Assignment {
-    /// Identifies this lease in a settle.
-    pub fn selection(&self) -> Selection {
-        Selection::Lease { partition: self.partition, token: self.token }
-    }
 }
 
 /// Why a record will not be delivered any more.

@@ -3,15 +3,13 @@
 use base::Offset;
 use thiserror::Error;
 
-use crate::dispatch::Dispatch;
-use crate::partition::Partition;
+use super::Dispatch;
+use crate::consumers::Pools;
+use crate::partition::{Partition, ReadyRecords};
 use crate::policy::Ordering;
-use crate::pools::Pools;
-use crate::ready::ReadyRecords;
 use crate::record::{Delayed, LeaseView, RecordInfo, RecordState};
 use crate::steps::{Step, StepKind};
-use crate::wheel::Entry;
-use crate::wheel_subject::{Kind, WheelSubject};
+use crate::wheel::{Entry, Kind, WheelSubject};
 
 /// Records of a group by state. `depth` is the sum of the other counts of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

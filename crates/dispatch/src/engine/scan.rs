@@ -2,14 +2,11 @@
 
 use base::Offset;
 
-use crate::DeadReason;
-use crate::claim::ClaimedState;
-use crate::dispatch::Dispatch;
-use crate::meta::Meta;
+use super::Dispatch;
+use super::transfer::ClaimedState;
 use crate::policy::Ordering;
-use crate::record::{ReadRange, ScannedRecord};
-use crate::wheel::Entry;
-use crate::wheel_subject::WheelSubject;
+use crate::record::{DeadReason, Meta, ReadRange, ScannedRecord};
+use crate::wheel::{Entry, WheelSubject};
 
 /// Whether a partition must be read.
 enum ScanNeed {
@@ -107,7 +104,7 @@ impl Dispatch {
     }
 
     /// Whether there is room to read one more record.
-    pub(crate) fn may_read_on(&self, index: u32) -> bool {
+    pub(super) fn may_read_on(&self, index: u32) -> bool {
         let ready = &self.partitions[index].ready;
         let room = if self.policy.reads_ahead() {
             ready.cells() < self.bounds.cells_per_partition
@@ -293,7 +290,7 @@ impl Dispatch {
         }
     }
 
-    pub(crate) fn is_expired(&self, meta: &Meta, now_ms: i64) -> bool {
+    pub(super) fn is_expired(&self, meta: &Meta, now_ms: i64) -> bool {
         self.policy.expires_ms(meta.timestamp, meta.expires_ms) <= now_ms
     }
 
@@ -314,7 +311,7 @@ impl Dispatch {
     }
 
     /// Puts the record into the wheel, and nowhere else.
-    pub(crate) fn delay(&mut self, partition: u32, offset: Offset, due_ms: i64, now_ms: i64) {
+    pub(super) fn delay(&mut self, partition: u32, offset: Offset, due_ms: i64, now_ms: i64) {
         let found = &mut self.partitions[partition];
         found.delayed += 1;
         self.delayed += 1;

@@ -2,13 +2,13 @@
 
 use base::Offset;
 
+use super::Dispatch;
+use crate::SessionId;
 use crate::changes::{Changes, DeadLetter};
-use crate::dispatch::Dispatch;
-use crate::meta::Meta;
+use crate::lease::{Selection, SettleRefused};
 use crate::partition::EndingRecord;
-use crate::settlement::{Selection, SettleRefused};
+use crate::record::{DeadReason, Meta};
 use crate::steps::{Step, StepKind};
-use crate::{DeadReason, SessionId};
 
 /// Above this number of partitions, those without unsettled records free their memory. In a smaller
 /// group it would soon be allocated again.
@@ -16,12 +16,12 @@ const PARTITIONS_KEPT: usize = 64;
 
 impl Dispatch {
     /// Settles a record and frees its key or partition.
-    pub(crate) fn finish(&mut self, partition: u32, offset: Offset, key: u64) {
+    pub(super) fn finish(&mut self, partition: u32, offset: Offset, key: u64) {
         self.settle_range(partition, offset, offset + 1);
         self.free(partition, offset, key);
     }
 
-    pub(crate) fn settle_range(&mut self, partition: u32, first: Offset, end: Offset) -> u64 {
+    pub(super) fn settle_range(&mut self, partition: u32, first: Offset, end: Offset) -> u64 {
         let settled = self.partitions[partition].settle(first, end);
         self.depth -= settled;
         self.note_change(partition);
@@ -29,14 +29,14 @@ impl Dispatch {
     }
 
     /// A waiting record is delivered, or dies: subtracts its bytes.
-    pub(crate) fn subtract_waiting(&mut self, partition: u32, meta: &Meta) {
+    pub(super) fn subtract_waiting(&mut self, partition: u32, meta: &Meta) {
         let waiting = &mut self.partitions[partition].waiting_bytes;
         *waiting = waiting.saturating_sub(meta.value_bytes());
     }
 
     /// This many waiting records of the partition were removed without being read one by one. Their
     /// bytes are estimated by the mean of the others.
-    pub(crate) fn subtract_waiting_estimate(&mut self, partition: u32, records: u64) {
+    pub(super) fn subtract_waiting_estimate(&mut self, partition: u32, records: u64) {
         let found = &mut self.partitions[partition];
         let busy = u64::from(found.leased) + found.ending.len() as u64;
         let left = found.known().saturating_sub(busy);
@@ -44,7 +44,7 @@ impl Dispatch {
         found.waiting_bytes = (bytes / u128::from((left + records).max(1))) as u64;
     }
 
-    pub(crate) fn note_change(&mut self, partition: u32) {
+    pub(super) fn note_change(&mut self, partition: u32) {
         let found = &mut self.partitions[partition];
         if !found.changed {
             found.changed = true;
@@ -53,14 +53,14 @@ impl Dispatch {
         self.count_attempts(partition);
     }
 
-    pub(crate) fn count_attempts(&mut self, partition: u32) {
+    pub(super) fn count_attempts(&mut self, partition: u32) {
         let (before, now) = self.partitions[partition].count_attempts();
         self.attempts = self.attempts + now - before;
     }
 
     /// The record becomes a dead letter. It holds its key or partition until that is durable,
     /// because its end must be in the log before the ends of the records behind it.
-    pub(crate) fn die(
+    pub(super) fn die(
         &mut self,
         partition: u32,
         offset: Offset,
@@ -78,7 +78,7 @@ impl Dispatch {
         self.dead_letters.push(DeadLetter { partition, offset, reason, attempts });
     }
 
-    pub(crate) fn insert_ending(&mut self, partition: u32, offset: Offset, ending: EndingRecord) {
+    pub(super) fn insert_ending(&mut self, partition: u32, offset: Offset, ending: EndingRecord) {
         self.partitions[partition].ending.insert(offset, ending);
         self.ending += 1;
     }
@@ -136,7 +136,7 @@ impl Dispatch {
     }
 
     /// The policy no longer keeps dead letters: settles the waiting ones.
-    pub(crate) fn settle_dead(&mut self) {
+    pub(super) fn settle_dead(&mut self) {
         for index in self.partitions.numbers() {
             let ending = &self.partitions[index].ending;
             let dead = ending.iter().filter(|(_, ending)| ending.reason.is_some());

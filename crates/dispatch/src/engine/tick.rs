@@ -1,10 +1,9 @@
 //! Time: leases expire, delays end, heads expire.
 
-use crate::DeadReason;
-use crate::dispatch::Dispatch;
+use super::Dispatch;
+use crate::record::DeadReason;
 use crate::steps::StepKind;
-use crate::wheel::Entry;
-use crate::wheel_subject::{Kind, WheelSubject};
+use crate::wheel::{Entry, Kind, WheelSubject};
 
 /// Fewer stale entries do not justify a sweep.
 const STALE_ENTRIES_MIN: usize = 4_096;
@@ -87,7 +86,7 @@ impl Dispatch {
     }
 
     /// Whether the entry's record still waits: false if it was settled or the partition was reset.
-    pub(crate) fn is_live(&self, entry: Entry) -> bool {
+    pub(super) fn is_live(&self, entry: Entry) -> bool {
         let WheelSubject { partition, kind } = WheelSubject::unpack(entry.place);
         let found = &self.partitions[partition];
         match kind {
@@ -97,7 +96,7 @@ impl Dispatch {
     }
 
     /// Drops stale entries once they outnumber the live ones.
-    pub(crate) fn sweep_wheel(&mut self) {
+    pub(super) fn sweep_wheel(&mut self) {
         let live = self.delayed as usize + self.partitions.len().min(self.wheel.len() / 4);
         if self.wheel.len() > 2 * live + STALE_ENTRIES_MIN {
             let mut wheel = std::mem::take(&mut self.wheel);

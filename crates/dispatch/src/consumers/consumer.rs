@@ -81,3 +81,14 @@ pub struct PullRequest {
     /// `None` = the policy's value; `Some(0)` = until the session ends.
     pub lease_ms: Option<i64>,
 }
+
+/// Reasons why a consumer cannot get the next record. None of them if no record is ready.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CreditShortage {
+    /// There is a record for the consumer, unless something else is missing.
+    pub ready: bool,
+    pub records: bool,
+    pub bytes: bool,
+    /// Its session's pool is exhausted.
+    pub pool: bool,
+}

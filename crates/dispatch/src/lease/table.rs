@@ -10,7 +10,7 @@ use base::{HashMap, Offset};
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
-use crate::meta::Meta;
+use crate::record::Meta;
 use crate::{ConsumerId, SessionId, Token};
 
 /// A slot number of the slab.

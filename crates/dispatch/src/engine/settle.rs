@@ -4,15 +4,14 @@
 
 use base::Offset;
 
-use crate::claim::Claim;
-use crate::dispatch::Dispatch;
-use crate::lease::{Lease, Slot};
-use crate::settlement::{Selection, SettleRefused, Settlement};
-use crate::steps::StepKind;
-use crate::{DeadReason, SessionId};
+use super::Dispatch;
+use crate::SessionId;
+use crate::lease::{Claim, Lease, Selection, SettleRefused, Settlement, Slot};
+use crate::record::DeadReason;
+use crate::steps::{Step, StepKind};
 
 /// Nearly always one slot, without an allocation.
-pub(crate) enum Slots {
+pub(super) enum Slots {
     One([Slot; 1]),
     Many(Vec<Slot>),
 }
@@ -104,7 +103,7 @@ impl Dispatch {
     }
 
     /// The leases that a settle selects.
-    pub(crate) fn selected(
+    pub(super) fn selected(
         &self,
         session: SessionId,
         selection: Selection,
@@ -203,8 +202,26 @@ impl Dispatch {
         }
     }
 
+    /// Removes a lease and returns its credit. `what` ended it.
+    pub(super) fn end_lease(&mut self, slot: Slot, what: StepKind) -> Lease {
+        let lease = self.leases.remove(slot);
+        let Lease { partition, offset, session, attempt, .. } = lease;
+        self.steps.add(Step { session, attempt, ..Step::of(what, partition, offset) });
+        self.partitions[lease.partition].leased -= 1;
+        if lease.credit {
+            self.consumers.give_back(lease.consumer, lease.meta.bytes);
+        }
+        if lease.pooled {
+            match self.pool_returns.last_mut() {
+                Some((session, records)) if *session == lease.session => *records += 1,
+                _ => self.pool_returns.push((lease.session, 1)),
+            }
+        }
+        lease
+    }
+
     /// Returns an unsettled record after its lease. `delay_ms`: `None` = the policy's back-off.
-    pub(crate) fn come_back(
+    pub(super) fn come_back(
         &mut self,
         slot: Slot,
         delay_ms: Option<i64>,

@@ -1,14 +1,19 @@
-//! Selects the next consumer: the highest priority with credit, round-robin among equals.
+//! Consumers and their credit. Selects the next consumer: the highest priority with credit,
+//! round-robin among equals.
+
+mod consumer;
+mod pools;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use base::HashMap;
 
-use crate::consumer::{Credit, JoinRefused, PushConsumer};
-use crate::pools::Pools;
-use crate::shares::CreditShortage;
 use crate::{ConsumerId, SessionId};
+pub use consumer::{
+    Credit, CreditShortage, JoinRefused, Leases, PullRequest, PullScope, PushConsumer,
+};
+pub use pools::Pools;
 
 #[derive(Debug)]
 struct Consumer {

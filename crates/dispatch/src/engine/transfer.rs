@@ -4,31 +4,11 @@
 use std::collections::BTreeMap;
 
 use base::{HashMap, Offset};
-use serde::{Deserialize, Serialize};
 
-use crate::dispatch::Dispatch;
-use crate::lease::{Lease, Slot};
-use crate::meta::Meta;
+use super::Dispatch;
+use crate::consumers::Pools;
+use crate::lease::{Claim, Slot};
 use crate::partition::EndingRecord;
-use crate::record::Assignment;
-use crate::{ConsumerId, Pools, PushConsumer, SessionId, Token};
-
-/// A live lease, with all fields of its record that an engine needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Claim(Lease);
-
-/// A lease's fields besides its identity: together they allow its holder to claim it at another
-/// engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct LeaseAttributes {
-    /// `i64::MAX`: until the session ends.
-    pub(crate) deadline_ms: i64,
-    pub(crate) meta: Meta,
-    /// It uses credit of its consumer.
-    pub(crate) credit: bool,
-    /// It uses its session's pool.
-    pub(crate) pooled: bool,
-}
 
 /// A released record that waits before it is delivered again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +29,7 @@ pub struct DeadLetterClaim {
 
 /// State of an unread record whose lease was transferred.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ClaimedState {
+pub(super) enum ClaimedState {
     /// It is leased, dead or settled.
     Held,
     /// It is available again at `due_ms`; `i64::MIN`: at once.
@@ -58,7 +38,7 @@ pub(crate) enum ClaimedState {
 
 /// Unread records whose leases were transferred to this engine.
 #[derive(Debug, Default)]
-pub(crate) struct ClaimedRecords {
+pub(super) struct ClaimedRecords {
     records: BTreeMap<(u32, Offset), ClaimedState>,
     /// Number of released records per partition.
     back: HashMap<u32, usize>,
@@ -67,7 +47,7 @@ pub(crate) struct ClaimedRecords {
 impl ClaimedRecords {
     /// Whether unread records of the partition are available again: they must be read to be
     /// delivered.
-    pub(crate) fn has_back(&self, partition: u32) -> bool {
+    pub(super) fn has_back(&self, partition: u32) -> bool {
         self.back.contains_key(&partition)
     }
 
@@ -102,7 +82,7 @@ impl ClaimedRecords {
     }
 
     /// Removes and returns the claims in the range, by offset.
-    pub(crate) fn remove_range(
+    pub(super) fn remove_range(
         &mut self,
         partition: u32,
         first: Offset,
@@ -130,79 +110,6 @@ impl DeadLetterClaim {
     }
 }
 
-impl LeaseAttributes {
-    /// Converts the deadline to a clock that is ahead by this much.
-    pub fn shifted(self, by_ms: i64) -> Self {
-        Self { deadline_ms: shifted(self.deadline_ms, by_ms), ..self }
-    }
-}
-
-fn shifted(deadline_ms: i64, by_ms: i64) -> i64 {
-    match deadline_ms {
-        i64::MAX => i64::MAX,
-        deadline_ms => deadline_ms.saturating_add(by_ms).min(i64::MAX - 1),
-    }
-}
-
-impl Assignment {
-    /// `None` where the record was settled on send.
-    pub(crate) fn lease(&self) -> Option<Lease> {
-        let Self { consumer, session, token, partition, offset, attempt, terms } = *self;
-        let LeaseAttributes { deadline_ms, meta, credit, pooled } = terms?;
-        Some(Lease {
-            token,
-            offset,
-            meta,
-            deadline_ms,
-            session,
-            consumer,
-            partition,
-            attempt,
-            credit,
-            pooled,
-        })
-    }
-}
-
-impl Claim {
-    /// Claim of a delivered record; `None` if it was settled on send.
-    pub fn of(assignment: &Assignment) -> Option<Self> {
-        assignment.lease().map(Self)
-    }
-
-    pub fn session(&self) -> SessionId {
-        self.0.session
-    }
-
-    /// 0: the record was taken, not consumed.
-    pub fn consumer(&self) -> ConsumerId {
-        self.0.consumer
-    }
-
-    pub fn token(&self) -> Token {
-        self.0.token
-    }
-
-    pub fn place(&self) -> (u32, Offset) {
-        (self.0.partition, self.0.offset)
-    }
-
-    /// Deadline of the lease; `i64::MAX`: until its session ends.
-    pub fn deadline_ms(&self) -> i64 {
-        self.0.deadline_ms
-    }
-
-    /// As [`LeaseAttributes::shifted`].
-    pub fn shifted(self, by_ms: i64) -> Self {
-        self.until(shifted(self.0.deadline_ms, by_ms))
-    }
-
-    /// With a new deadline, after a renewal.
-    pub fn until(self, deadline_ms: i64) -> Self {
-        Self(Lease { deadline_ms, ..self.0 })
-    }
-}
-
 impl Dispatch {
     /// All live leases, by partition and offset.
     pub fn claims(&self) -> Vec<Claim> {
@@ -211,13 +118,8 @@ impl Dispatch {
         claims
     }
 
-    pub(crate) fn claim_of(&self, slot: Slot) -> Claim {
+    pub(super) fn claim_of(&self, slot: Slot) -> Claim {
         Claim(*self.leases.get(slot))
-    }
-
-    /// The joined consumers, in the order in which to join them to another engine.
-    pub fn joined(&self) -> Vec<(ConsumerId, PushConsumer)> {
-        self.consumers.joined()
     }
 
     /// Transfers a lease, which keeps its token, attempt and deadline. Call it before any read, in
@@ -327,7 +229,7 @@ impl Dispatch {
     }
 
     /// Records that a record backs off until `due_ms`.
-    pub(crate) fn wait_after_lease(
+    pub(super) fn wait_after_lease(
         &mut self,
         partition: u32,
         offset: Offset,
@@ -339,7 +241,7 @@ impl Dispatch {
 
     /// Records that a record was released before this engine has read it: it can be delivered, or
     /// looked up when it is due, only after that. Returns false if it was read.
-    pub(crate) fn comes_back_unread(
+    pub(super) fn comes_back_unread(
         &mut self,
         partition: u32,
         offset: Offset,
@@ -354,7 +256,7 @@ impl Dispatch {
     }
 
     /// The record is being read: returns its state as a claim.
-    pub(crate) fn read_claimed(&mut self, partition: u32, offset: Offset) -> Option<ClaimedState> {
+    pub(super) fn read_claimed(&mut self, partition: u32, offset: Offset) -> Option<ClaimedState> {
         self.claims.remove(partition, offset)
     }
 }

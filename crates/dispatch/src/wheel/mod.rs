@@ -7,8 +7,12 @@
 //! Leases mostly end before their deadline and are for that reason not in the wheel
 //! ([`crate::lease`] links them instead).
 
+mod subject;
+
 use std::collections::BinaryHeap;
 use std::mem;
+
+pub(crate) use subject::{Kind, WheelSubject};
 
 const LEVELS: usize = 11;
 const SLOTS: usize = 64;

@@ -2,17 +2,14 @@
 
 use base::Offset;
 
-use crate::claim::LeaseAttributes;
-use crate::consumer::{PullRequest, PullScope};
-use crate::consumers::{SelectedConsumer, SkippedConsumers};
-use crate::dispatch::Dispatch;
-use crate::meta::Meta;
+use super::Dispatch;
+use crate::Token;
+use crate::consumers::{Pools, PullRequest, PullScope, SelectedConsumer, SkippedConsumers};
+use crate::lease::{Assignment, LeaseAttributes};
 use crate::partition::Head;
 use crate::policy::{HIGH_TO_NORMAL, Ordering};
-use crate::pools::Pools;
-use crate::record::Assignment;
+use crate::record::{DeadReason, Meta};
 use crate::steps::{Step, StepKind};
-use crate::{DeadReason, Token};
 
 /// The next record to deliver.
 #[derive(Clone, Copy, Debug)]
@@ -190,7 +187,7 @@ impl Dispatch {
     }
 
     /// Deadline of a lease that begins now.
-    pub(crate) fn deadline(&self, lease_ms: Option<i64>, now_ms: i64) -> i64 {
+    pub(super) fn deadline(&self, lease_ms: Option<i64>, now_ms: i64) -> i64 {
         match lease_ms.or(self.policy.lease_ms) {
             Some(lease_ms) if lease_ms > 0 => now_ms.saturating_add(lease_ms),
             _ => i64::MAX,
