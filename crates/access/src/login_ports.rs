@@ -1,6 +1,6 @@
-//! Whether clients of a port must log in.
+//! Ports of the node, and whether their clients must log in.
 
-use crate::users::Users;
+use std::net::SocketAddr;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Admission {
@@ -12,13 +12,19 @@ pub enum Admission {
     OpenWithoutUsers,
 }
 
-impl Admission {
-    /// Whether a client that connects now must log in, given these users.
-    pub fn is_log_in_required(self, users: Option<&Users>) -> bool {
-        match self {
-            Self::Open => false,
-            Self::Required => true,
-            Self::OpenWithoutUsers => users.is_some_and(Users::has_any),
-        }
-    }
+/// A port of the node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoginPort {
+    /// The setting that opens it: `kafka`, `http-tls`.
+    pub setting: &'static str,
+    pub address: SocketAddr,
+    pub admission: Admission,
+}
+
+/// The ports of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LoginPorts {
+    pub ports: Vec<LoginPort>,
+    /// Whether the existence of users decides about open ports (`auth = "auto"`).
+    pub by_users: bool,
 }

@@ -1,5 +1,11 @@
 //! From a client's credentials to a [`Principal`].
 
+mod certificate;
+mod fingerprint;
+mod proof;
+pub mod sasl;
+mod token;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,10 +14,11 @@ use passwords::same;
 use tasks::Task;
 use world::Instant;
 
-use crate::account::Account;
-use crate::fair_queue::QueueFull;
+use crate::login_throttle::QueueFull;
 use crate::principal::Principal;
-use crate::users::Users;
+use crate::users::{Account, Users};
+pub use fingerprint::CredentialFingerprint;
+pub use proof::Proof;
 
 /// A name and a password, as the client sent them.
 #[derive(Clone, PartialEq, Eq)]
@@ -172,11 +179,6 @@ impl Users {
     /// Counts a failed log-in without a name.
     pub fn note_refused(&self, peer: IpAddr, reason: &str) {
         self.0.failures.note(peer, "", reason);
-    }
-
-    /// Wall-clock time.
-    pub(crate) fn now_ms(&self) -> i64 {
-        self.broker().clock().now_ms()
     }
 
     /// Failed log-ins since the node started.

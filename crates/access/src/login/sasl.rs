@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::login::Credentials;
+use super::Credentials;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlainError {

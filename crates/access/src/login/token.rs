@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use tokens::{TokenError, Tokens};
 
-use crate::certificate::{NameError, check_name};
-use crate::login::LoginError;
+use super::LoginError;
 use crate::principal::Principal;
+use crate::user_name::{NameError, check_name};
 use crate::users::Users;
 
 /// Reason why a token is rejected, without any part of the token.

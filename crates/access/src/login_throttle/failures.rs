@@ -6,11 +6,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::audit::Audit;
 use crate::limits::LOGIN_FAILURES_KEPT_MAX;
 use parking_lot::Mutex;
 use world::Instant;
-
-use crate::audit::Audit;
 
 /// Failures of an address and a name within this interval are one row.
 const ROW: Duration = Duration::from_secs(60);

@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
+use super::fair_queue::{FairQueue, FairQueueSlot, QueueFull};
 use crate::limits::{
     AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, LOGINS_AT_ONCE_PER_NAME_MAX, LOGINS_WAITING_PER_ADDRESS_MAX,
 };
 use tokio::sync::{Mutex, MutexGuard};
 use world::Instant;
-
-use crate::fair_queue::{FairQueue, FairQueueSlot, QueueFull};
 
 /// An address, and a name that is tried from it.
 type AttemptKey = (IpAddr, Box<str>);

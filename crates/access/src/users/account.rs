@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::permissions::{Grant, PatternError, Patterns, check_permissions};
 use crate::tags::Tags;
+use crate::user_name::GUEST;
 
-/// RabbitMQ's default user.
-pub(crate) const GUEST: &str = "guest";
 /// The virtual host in which `guest` has all permissions; it exists from the start.
 const GUEST_VIRTUAL_HOST: &str = "/";
 

@@ -5,11 +5,11 @@ use std::sync::{Arc, Weak};
 
 use broker::{DocumentChanges, DocumentWatch, ExecuteError};
 
-use crate::account::{Account, GUEST};
-use crate::rules;
-use crate::store::{self, OpenError, UserDocumentState};
-use crate::user_limits;
-use crate::users::{Inner, UserError, Users};
+use super::account::Account;
+use super::store::UserDocumentState;
+use super::{Inner, Users, rules, store, user_limits};
+use crate::error::{OpenError, UserError};
+use crate::user_name::GUEST;
 
 impl Users {
     /// A user by its document, or the default user.

@@ -1,26 +1,18 @@
 //! Log-in requirements of ports, in words: for the start of a node, and for the operator who creates its first user.
 
-use std::net::SocketAddr;
+use super::Users;
+use crate::login_ports::{Admission, LoginPort, LoginPorts};
+use crate::user_name::GUEST;
 
-use crate::account::GUEST;
-use crate::admission::Admission;
-use crate::users::Users;
-
-/// A port of the node.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LoginPort {
-    /// The setting that opens it: `kafka`, `http-tls`.
-    pub setting: &'static str,
-    pub address: SocketAddr,
-    pub admission: Admission,
-}
-
-/// The ports of a node.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LoginPorts {
-    pub ports: Vec<LoginPort>,
-    /// Whether the existence of users decides about open ports (`auth = "auto"`).
-    pub by_users: bool,
+impl Admission {
+    /// Whether a client that connects now must log in, given these users.
+    pub fn is_log_in_required(self, users: Option<&Users>) -> bool {
+        match self {
+            Self::Open => false,
+            Self::Required => true,
+            Self::OpenWithoutUsers => users.is_some_and(Users::has_any),
+        }
+    }
 }
 
 impl LoginPorts {

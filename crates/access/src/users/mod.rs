@@ -9,6 +9,14 @@
 //! the settings only. `guest`, RabbitMQ's default user, exists while the settings name no user and no document
 //! deletes it. It can do everything in `/`, and connects from this machine only, whatever is changed about it.
 
+mod account;
+mod following;
+mod login_notice;
+mod rules;
+mod scram_credentials;
+mod store;
+pub mod user_limits;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,30 +27,29 @@ use access_rules::{OPERATOR, Permissions};
 use broker::{Broker, DocumentWatch};
 use documents::StoreError;
 use parking_lot::{Mutex, RwLock};
-use passwords::{PasswordError, Secret, Verifiers};
-use scram::Hash;
+use passwords::{Secret, Verifiers};
 use tasks::Task;
 use tokens::Tokens;
 use tokio::sync::watch;
 
-use crate::account::{Account, CompiledPermissions, GUEST};
 use crate::audit::Audit;
 use crate::certificate::CertificateMapping;
-use crate::failures::Failures;
-use crate::limits::{ACCESS_RULES_MAX, AMQP_USERS_MAX};
+use crate::derived_verifiers::DerivedVerifiers;
+use crate::error::{OpenError, UserError};
+use crate::limits::AMQP_USERS_MAX;
 use crate::login_ports::LoginPorts;
-use crate::login_queue::LoginQueue;
-use crate::permissions::{Grant, PatternError, check_permissions};
-use crate::proof::Proofs;
-use crate::store::{self, OpenError, UserDocumentState};
+use crate::login_throttle::{Failures, LoginQueue};
+use crate::permissions::{Grant, check_permissions};
 use crate::tags::Tags;
-use crate::user_limits::{self, LimitTarget, Limits};
-use crate::{following, rules};
+use crate::user_name::{GUEST, USER_NAME_BYTES_MAX};
+pub(crate) use account::Account;
+use account::CompiledPermissions;
+pub use scram_credentials::ScramCredential;
+use store::UserDocumentState;
+use user_limits::{LimitTarget, Limits};
 
 /// Document spaces that memory follows.
 const SPACES: [&str; 3] = [store::SPACE, rules::SPACE, user_limits::SPACE];
-/// A short string of AMQP 0-9-1, the narrowest of all protocols.
-pub(crate) const USER_NAME_BYTES_MAX: usize = 255;
 
 /// A user of the node's settings: may log in from anywhere and do everything.
 #[derive(Clone, PartialEq, Eq)]
@@ -71,7 +78,7 @@ pub(crate) struct Inner {
     nobody: Arc<Secret>,
     pub(crate) queue: LoginQueue,
     pub(crate) login_ports: OnceLock<LoginPorts>,
-    pub(crate) proofs: Proofs,
+    pub(crate) derived: DerivedVerifiers,
     pub(crate) failures: Failures,
     /// Notifies sessions that a user changed.
     pub(crate) changed: watch::Sender<()>,
@@ -106,47 +113,6 @@ pub struct ListedUser {
     pub tags: Tags,
 }
 
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
-pub enum UserError {
-    #[error("a user has a name of 1 to {USER_NAME_BYTES_MAX} bytes, other than {OPERATOR}")]
-    Name,
-    #[error("user {0} is there already")]
-    Exists(String),
-    #[error("there is no user {0}")]
-    NotFound(String),
-    #[error(
-        "user {0} is one of the node's settings (amqp-user or admin-user), and is changed there"
-    )]
-    OfSettings(String),
-    #[error("user {user} has no credential for {}", .hash.mechanism())]
-    NoCredential { user: String, hash: Hash },
-    #[error("a user has at most 32 tags of 1 to 255 bytes")]
-    Tags,
-    #[error("there would be more than {ACCESS_RULES_MAX} rules")]
-    TooManyRules,
-    #[error("there are {AMQP_USERS_MAX} users already")]
-    TooMany,
-    #[error("there is no vhost {0}")]
-    NoSuchVirtualHost(String),
-    #[error("user {user} has no permissions in vhost {virtual_host}")]
-    NoPermissions { user: String, virtual_host: String },
-    #[error(transparent)]
-    Password(#[from] PasswordError),
-    #[error(transparent)]
-    Pattern(#[from] PatternError),
-    #[error("it could not be stored: {0}")]
-    Storage(#[from] StoreError),
-    /// A stored document is unreadable.
-    #[error("{0}")]
-    Unreadable(String),
-}
-
-impl From<OpenError> for UserError {
-    fn from(error: OpenError) -> Self {
-        Self::Unreadable(error.to_string())
-    }
-}
-
 impl Users {
     /// Reads all users, removes permissions in virtual hosts that no longer exist, and follows changes of all nodes.
     /// `virtual_host_exists` reflects this node's current knowledge.
@@ -167,7 +133,7 @@ impl Users {
             nobody: guest.secret,
             queue: LoginQueue::default(),
             login_ports: OnceLock::new(),
-            proofs: Proofs::default(),
+            derived: DerivedVerifiers::default(),
             failures: Failures::default(),
             changed: watch::Sender::new(()),
             documents,
@@ -287,6 +253,23 @@ impl Users {
 
     pub(crate) fn broker(&self) -> &Broker {
         &self.0.broker
+    }
+
+    /// Enables the audit; called once, before clients log in.
+    pub fn set_audit(&self, audit: Audit) {
+        self.0.failures.set_audit(audit.clone());
+        let set = self.0.audit.set(audit);
+        debug_assert!(set.is_ok(), "it was set before");
+    }
+
+    /// The audit that records the actions of users.
+    pub fn audit(&self) -> Audit {
+        self.0.audit.get().cloned().unwrap_or_default()
+    }
+
+    /// Wall-clock time.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.broker().clock().now_ms()
     }
 
     pub(crate) fn decoy_secret(&self) -> &Arc<Secret> {

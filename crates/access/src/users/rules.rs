@@ -8,9 +8,9 @@ use documents::WritePrecondition;
 use documents::store::{put, read};
 use serde::{Deserialize, Serialize};
 
+use super::Users;
+use crate::error::{OpenError, UserError};
 use crate::limits::ACCESS_RULES_MAX;
-use crate::store::OpenError;
-use crate::users::{UserError, Users};
 
 /// Space of the document.
 pub(crate) const SPACE: &str = "access.rules";

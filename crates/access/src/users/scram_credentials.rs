@@ -5,7 +5,8 @@ use std::sync::Arc;
 use passwords::Verifiers;
 use scram::{Hash, Verifier};
 
-use crate::users::{UserError, Users};
+use super::Users;
+use crate::error::UserError;
 
 /// A SCRAM mechanism of a user, and its iterations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,22 +5,13 @@ use std::sync::Arc;
 
 use broker::Broker;
 use documents::store::{delete_expecting, put, read};
-use documents::{DocumentRef, LoadedDocument, MalformedDocument, StoreError, WritePrecondition};
+use documents::{DocumentRef, LoadedDocument, StoreError, WritePrecondition};
 
-use crate::account::{Account, AccountError, UserDocument};
+use super::account::{Account, AccountError, UserDocument};
+use crate::error::OpenError;
 
 /// Space of the documents. Its name dates from the time when only AMQP had users.
 pub(crate) const SPACE: &str = "amqp.users";
-
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error(transparent)]
-    Malformed(#[from] MalformedDocument),
-    #[error("document {name:?} in {space} is of no use: {reason}")]
-    Inconsistent { space: &'static str, name: String, reason: String },
-    #[error("what is said of virtual hosts that are gone could not be taken away: {0}")]
-    Clearing(#[from] StoreError),
-}
 
 /// State of a user's document.
 pub(crate) enum UserDocumentState {

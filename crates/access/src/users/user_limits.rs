@@ -9,8 +9,8 @@ use documents::WritePrecondition;
 use documents::store::{put, read};
 use serde::{Deserialize, Serialize};
 
-use crate::store::OpenError;
-use crate::users::{UserError, Users};
+use super::Users;
+use crate::error::{OpenError, UserError};
 
 pub(crate) const SPACE: &str = "access.limits";
 const DOCUMENT: &str = "rabbitmq";
