@@ -5,19 +5,27 @@
 
 use broker::Check;
 use documents::{Change, WritePrecondition};
+use values::Table;
 
-use super::{BindingRequest, VirtualHost, not_found, refuse_default};
-use crate::Destination;
+use super::{AttemptOutcome, Attempts, refuse_default};
 use crate::arguments::sorted;
-use crate::bindings::BindingPlan;
-use crate::changing::{AttemptOutcome, Attempts};
-use crate::entities::Entities;
+use crate::entities::{BindingPlan, Entities};
 use crate::error::{BindingError, ChangeError, Entity};
-use crate::exchange::ExchangeKind;
-use crate::lifecycle::OwnerId;
+use crate::exchange::{Destination, ExchangeKind};
 use crate::matched::matched;
+use crate::queue::OwnerId;
 use crate::store::{BINDINGS, EXCHANGES};
 use crate::stripes::{Access, Key, StripeGuard};
+use crate::virtual_host::VirtualHost;
+
+/// A binding to be added or removed.
+#[derive(Clone, Copy, Debug)]
+pub struct BindingRequest<'a> {
+    pub source: &'a str,
+    pub destination: &'a Destination,
+    pub key: &'a str,
+    pub arguments: &'a Table,
+}
 
 impl VirtualHost {
     /// Binds a queue or an exchange to an exchange. `user` must own the queue, if that has an owner.
@@ -45,7 +53,7 @@ impl VirtualHost {
                 continue;
             };
             let mut change = Change::new();
-            let stale = || self.0.shared.kept.stale_version(BINDINGS, &plan.name);
+            let stale = || self.shared().kept.stale_version(BINDINGS, &plan.name);
             let version = plan.version.unwrap_or_else(stale);
             self.check_same_ends(&plan, source, destination, &mut change);
             change.put(BINDINGS, plan.name, &plan.document, WritePrecondition::Version(version))?;
@@ -62,9 +70,9 @@ impl VirtualHost {
     ) -> Result<Option<BindingPlan>, ChangeError> {
         let BindingRequest { source, destination, key, arguments } = *request;
         let arguments = sorted(arguments);
-        let entities = self.0.entities.read();
+        let entities = self.entities().read();
         let Some(exchange) = entities.exchange(source) else {
-            return Err(not_found(Entity::exchange(source, &self.0.name)));
+            return Err(not_found(Entity::exchange(source, self.name())));
         };
         matched(&exchange.matching(), key, &arguments)?;
         let only_queues = exchange.kind == ExchangeKind::LocalRandom;
@@ -82,7 +90,7 @@ impl VirtualHost {
         destination: &Destination,
         change: &mut Change,
     ) {
-        let exchange = |name: &str| documents::join(&[&self.0.name, name]);
+        let exchange = |name: &str| documents::join(&[self.name(), name]);
         // A predeclared exchange always exists.
         if plan.ends.source != 0 {
             change.check_version(EXCHANGES, exchange(source), plan.ends.source);
@@ -111,7 +119,7 @@ impl VirtualHost {
         let _held = self.lock_binding(source, destination).await;
         let arguments = sorted(request.arguments);
         let plan = || {
-            let entities = self.0.entities.read();
+            let entities = self.entities().read();
             entities.plan_unbind(entities.exchange(source)?, destination, key, &arguments)
         };
         let mut attempts = Attempts::default();
@@ -122,13 +130,13 @@ impl VirtualHost {
                 self.refresh().await?;
             }
             let Some(plan) = known.or_else(plan) else { return Ok(()) };
-            check_destination(&self.0.entities.read(), user, destination)?;
+            check_destination(&self.entities().read(), user, destination)?;
             let mut change = Change::new();
             match plan.document.bindings.is_empty() {
                 true if plan.is_last => {
                     let removal =
-                        self.0.entities.read().plan_pair_removal(&source.into(), destination);
-                    removal.add_to(&self.0.name, &mut change);
+                        self.entities().read().plan_pair_removal(&source.into(), destination);
+                    removal.add_to(self.name(), &mut change);
                 }
                 true => change.delete(&plan.stored()),
                 false => {
@@ -154,11 +162,11 @@ impl VirtualHost {
     }
 
     fn check_ends(&self, source: &str, destination: &Destination) -> Result<(), ChangeError> {
-        let vhost = &self.0.name;
+        let vhost = self.name();
         if let Destination::Queue(name) = destination {
             self.adopt(name);
         }
-        let entities = self.0.entities.read();
+        let entities = self.entities().read();
         if entities.exchange(source).is_none() {
             return Err(not_found(Entity::exchange(source, vhost)));
         }
@@ -172,6 +180,10 @@ impl VirtualHost {
             _ => Ok(()),
         }
     }
+}
+
+fn not_found(entity: Entity) -> ChangeError {
+    ChangeError::NotFound(entity)
 }
 
 fn check_destination(

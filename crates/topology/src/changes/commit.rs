@@ -5,10 +5,8 @@ use broker::{ExecuteError, Refusal, Unavailable};
 use documents::{Change, DocumentRef, StoreError};
 
 use crate::error::ChangeError;
-use crate::projection::DocumentId;
-use crate::store::VHOSTS;
-use crate::topology::Inner;
-use crate::virtual_host::VirtualHost;
+use crate::store::{DocumentId, VHOSTS};
+use crate::virtual_host::{Registry, VirtualHost};
 
 /// Most attempts of a change. Repeated conflicts occur only when many clients change one entity at once.
 const ATTEMPTS_MAX: u32 = 100;
@@ -24,7 +22,7 @@ pub(crate) enum AttemptOutcome {
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(u32);
 
-impl Inner {
+impl Registry {
     /// Commits a change. Memory contains it when this returns.
     pub(crate) async fn make(
         &self,
@@ -70,7 +68,7 @@ impl Inner {
 }
 
 impl VirtualHost {
-    /// Like [`Inner::make`], on the condition that the vhost exists.
+    /// Like [`Registry::make`], on the condition that the vhost exists.
     pub(crate) async fn make(
         &self,
         mut change: Change,

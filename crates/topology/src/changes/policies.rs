@@ -1,4 +1,4 @@
-//! Policies of a vhost, and their effect on matching entities.
+//! Changes of the policies of a vhost, and their effect on matching entities.
 //!
 //! Every node's memory follows the documents of policies. The configuration of topics and lease groups is shared by
 //! all nodes. It is changed by the node that changes a policy, after the commit, and by a node that declares a queue
@@ -7,27 +7,17 @@
 use std::sync::Arc;
 
 use documents::{Change, DocumentRef, StoreError, WritePrecondition};
-use operations::amqp::{Definition, PolicyDefinition};
+use operations::amqp::PolicyDefinition;
 
-use super::VirtualHost;
-use crate::changing::{AttemptOutcome, Attempts};
+use super::{AttemptOutcome, Attempts};
 use crate::error::ChangeError;
-use crate::policy::{Policy, PolicyError, PolicyMatch, PolicyScope, Subject};
+use crate::policy::{Policy, PolicyError, PolicyScope};
 use crate::queue::Queue;
-use crate::settings::QueueSettings;
 use crate::store::policy_space;
 use crate::topics;
+use crate::virtual_host::VirtualHost;
 
 impl VirtualHost {
-    /// Highest priority first.
-    pub fn policies(&self, scope: PolicyScope) -> Vec<Policy> {
-        self.0.entities.read().policies.list(scope).to_vec()
-    }
-
-    fn policy(&self, scope: PolicyScope, name: &str) -> Option<Policy> {
-        self.policies(scope).into_iter().find(|policy| *policy.name == *name)
-    }
-
     /// Creates or replaces a policy. It is applied to all matching entities when this returns.
     pub async fn set_policy(
         &self,
@@ -38,7 +28,7 @@ impl VirtualHost {
         let policy = Policy::new(scope, name, set)?;
         let mut attempts = Attempts::default();
         loop {
-            let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, name]));
+            let (mut change, kept) = (Change::new(), documents::join(&[self.name(), name]));
             change.put(policy_space(scope), kept, &policy.set, WritePrecondition::Anything)?;
             if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
                 return Ok(self.apply_policies().await?);
@@ -57,7 +47,7 @@ impl VirtualHost {
                 return Err(PolicyError::NotFound(name.to_owned()));
             };
             let mut change = Change::new();
-            let kept = documents::join(&[&self.0.name, name]);
+            let kept = documents::join(&[self.name(), name]);
             let version = policy.version;
             change.delete(&DocumentRef { space: policy_space(scope), name: kept, version });
             if let AttemptOutcome::Done = self.make(change, &mut attempts).await? {
@@ -66,36 +56,9 @@ impl VirtualHost {
         }
     }
 
-    /// Applies changed policies to memory.
-    pub(crate) fn take_policies(&self) {
-        let queues = {
-            let mut entities = self.0.entities.write();
-            let exchanges: Vec<_> = entities.exchanges().map(|x| Arc::clone(&x.name)).collect();
-            exchanges.iter().for_each(|exchange| entities.apply_policy_to_exchange(exchange));
-            entities.queues().filter(|queue| queue.declared).cloned().collect::<Vec<_>>()
-        };
-        for queue in queues {
-            let settings = self.settings_of(&queue);
-            queue.set_settings(self.0.shared.values.settings(settings));
-            self.0.shared.expiry.watch(&queue);
-        }
-    }
-
-    /// The settings of a queue by all its policies together.
-    pub fn effective_policy(&self, queue: &Queue) -> Definition {
-        let entities = self.0.entities.read();
-        entities.policies.find(Subject::Queue(&queue.name, queue.kind)).definition
-    }
-
-    fn settings_of(&self, queue: &Queue) -> QueueSettings {
-        let policies: PolicyMatch =
-            self.0.entities.read().policies.find(Subject::Queue(&queue.name, queue.kind));
-        QueueSettings::new(queue.kind, &queue.arguments, &policies)
-    }
-
     /// Updates the configuration of all queues' topics and lease groups to the settings in memory.
     pub(crate) async fn apply_policies(&self) -> Result<(), StoreError> {
-        let queues: Vec<_> = self.0.entities.read().queues().cloned().collect();
+        let queues: Vec<_> = self.entities().read().queues().cloned().collect();
         let declared: Vec<_> = queues.into_iter().filter(|queue| queue.declared).collect();
         for some in declared.chunks(CONFIGURED_AT_ONCE) {
             let applied = some.iter().map(|queue| self.apply_settings(queue));
@@ -110,7 +73,7 @@ impl VirtualHost {
         let topic = settings.topic_config(queue.kind, queue.durable);
         let lease = settings.lease_config(&queue.vhost, &queue.name);
         let (topic, lease) = ((queue.topic, topic), (queue.group(), lease));
-        topics::configure(&self.0.broker, topic, lease).await
+        topics::configure(self.broker(), topic, lease).await
     }
 }
 

@@ -1,24 +1,19 @@
-//! Queues of a virtual host: declaration, lookup, deletion; and topics of other protocols, which are usable as
-//! queues.
+//! Declares, finds and deletes queues.
 
 use std::sync::Arc;
 
 use base::MAIN_LEASE_GROUP;
 use broker::{ExecuteError, NewGroup, TopicChange};
 use documents::{Change, DocumentRef, StoreError, WritePrecondition};
-use values::Table;
 
-use super::{VirtualHost, unless_gone};
-use crate::changing::{AttemptOutcome, Attempts};
+use super::{AttemptOutcome, Attempts, unless_gone};
 use crate::error::{ChangeError, Entity};
-use crate::lifecycle::OwnerId;
-use crate::names::{DEFAULT_VHOST, topic_name};
 use crate::policy::Subject;
-use crate::queue::{NewQueue, Owner, Queue, QueueKind};
-use crate::settings::QueueSettings;
+use crate::queue::{NewQueue, Owner, OwnerId, Queue, QueueKind, QueueSettings};
 use crate::store::{OwnerDocument, QUEUES, QueueDocument, USES, UseDocument, prefix, use_name};
 use crate::stripes::{Access, Key};
-use crate::topics::{self, FoundTopic};
+use crate::topics;
+use crate::virtual_host::VirtualHost;
 
 impl VirtualHost {
     /// Creates a queue unless one of its name exists, and returns it. `judge` is called first: with an existing queue
@@ -67,12 +62,12 @@ impl VirtualHost {
         attempts: &mut Attempts,
     ) -> Result<Option<Arc<Queue>>, ChangeError> {
         let (name, kind, durable) = (new.name, new.kind(), new.is_durable());
-        let (topology, broker) = (self.topology()?, &self.0.broker);
+        let (topology, broker) = (self.topology()?, self.broker());
         let settings = {
-            let policies = self.0.entities.read().policies.find(Subject::Queue(name, kind));
+            let policies = self.entities().read().policies.find(Subject::Queue(name, kind));
             QueueSettings::new(kind, new.arguments, &policies)
         };
-        let topic = topics::plan(broker, &self.0.name, name, settings.topic_config(kind, durable))?;
+        let topic = topics::plan(broker, self.name(), name, settings.topic_config(kind, durable))?;
         let uuid = topic.uuid;
         let connection = new.owner.map(|owner| owner.0);
         let document = QueueDocument {
@@ -84,21 +79,21 @@ impl VirtualHost {
             arguments: new.arguments.clone(),
             owner: (!durable).then_some(OwnerDocument { run: topology.run, connection }),
         };
-        let config = settings.lease_config(&self.0.name, name);
+        let config = settings.lease_config(self.name(), name);
         let group = NewGroup { name: MAIN_LEASE_GROUP.to_owned(), config };
         let group = (kind != QueueKind::Stream).then_some(group);
-        let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, name]));
-        let expect = WritePrecondition::Version(self.0.shared.kept.stale_version(QUEUES, &kept));
+        let (mut change, kept) = (Change::new(), documents::join(&[self.name(), name]));
+        let expect = WritePrecondition::Version(self.shared().kept.stale_version(QUEUES, &kept));
         change.put(QUEUES, kept, &document, expect)?;
         change.topic(TopicChange::Create { topic, group });
         if settings.expires_ms.is_some() && new.owner.is_none() && !broker.is_alone() {
-            let (name, run) = (use_name(&self.0.name, name, topology.run.node), topology.run);
+            let (name, run) = (use_name(self.name(), name, topology.run.node), topology.run);
             change.put(USES, name, &UseDocument { run }, WritePrecondition::Anything)?;
         }
         if let AttemptOutcome::Again = self.make(change, attempts).await? {
             return Ok(None);
         }
-        let made = self.0.entities.read().queue(name).cloned();
+        let made = self.entities().read().queue(name).cloned();
         let Some(queue) = made.filter(|made| topics::is_of(broker, made.topic, uuid)) else {
             // Another client deleted it already.
             return Ok(None);
@@ -116,7 +111,7 @@ impl VirtualHost {
         queue: &Arc<Queue>,
     ) -> Result<(), ChangeError> {
         if let Some(owner) = new.owner
-            && !self.0.shared.owners.add(owner, queue)
+            && !self.shared().owners.add(owner, queue)
         {
             // The owner was removed during the creation.
             self.delete_owned(owner, &queue.name).await?;
@@ -128,11 +123,11 @@ impl VirtualHost {
     /// no lease group yet: see [`VirtualHost::make_ready`].
     pub async fn queue(&self, user: OwnerId, name: &str) -> Result<Arc<Queue>, ChangeError> {
         let Some(queue) = self.look_for_queue(name).await? else {
-            return Err(ChangeError::NotFound(Entity::queue(name, &self.0.name)));
+            return Err(ChangeError::NotFound(Entity::queue(name, self.name())));
         };
         queue.check_owner(user)?;
         if queue.group().is_none() && !queue.is_stream() {
-            let made = topics::main_group(&self.0.broker, queue.topic);
+            let made = topics::main_group(self.broker(), queue.topic);
             made.into_iter().for_each(|group| queue.set_group(group));
         }
         Ok(queue)
@@ -155,12 +150,6 @@ impl VirtualHost {
     ) -> Result<Arc<Queue>, ChangeError> {
         self.refresh().await?;
         self.queue(user, name).await
-    }
-
-    /// Returns a queue by name for any user, as far as this node knows.
-    pub fn find_queue(&self, name: &str) -> Option<Arc<Queue>> {
-        self.adopt(name);
-        self.0.entities.read().queue(name).cloned()
     }
 
     /// Returns a queue whose topic exists. `None` holds for all nodes. A queue that is found may have been deleted by
@@ -187,7 +176,7 @@ impl VirtualHost {
             self.catch_up();
             let Some(queue) = self.look_for_queue(name).await? else { return Ok(0) };
             queue.check_owner(user)?;
-            let entity = || Entity::queue(&queue.name, &self.0.name);
+            let entity = || Entity::queue(&queue.name, self.name());
             if if_unused && self.consumer_count(&queue).await > 0 {
                 return Err(ChangeError::InUse(entity()));
             }
@@ -209,7 +198,7 @@ impl VirtualHost {
     /// Deletes a queue whose run has ended.
     pub(crate) async fn delete_left_queue(&self, name: &str) -> Result<(), StoreError> {
         let id = (QUEUES, documents::join(&[self.name(), name]).into());
-        let kept = Arc::clone(&self.0.shared.kept);
+        let kept = Arc::clone(&self.shared().kept);
         let over = kept.run_of(&id);
         self.delete_where(name, move |_| over.is_some() && kept.run_of(&id) == over).await
     }
@@ -223,7 +212,7 @@ impl VirtualHost {
         let mut attempts = Attempts::default();
         loop {
             self.catch_up();
-            let queue = self.0.entities.read().queue(name).cloned();
+            let queue = self.entities().read().queue(name).cloned();
             let Some(queue) = queue.filter(|queue| condition(queue)) else { return Ok(()) };
             let uses = self.uses_of(&queue);
             match self.try_remove(&queue, uses, &mut attempts).await {
@@ -242,17 +231,17 @@ impl VirtualHost {
     ) -> Result<AttemptOutcome, ChangeError> {
         let mut change = Change::new();
         {
-            let entities = self.0.entities.read();
+            let entities = self.entities().read();
             if !entities.queue(&queue.name).is_some_and(|known| Arc::ptr_eq(known, queue)) {
                 return Ok(AttemptOutcome::Again);
             }
             if let Some(removal) = entities.plan_queue_removal(&queue.name) {
-                removal.add_to(&self.0.name, &mut change);
+                removal.add_to(self.name(), &mut change);
             }
         }
         uses.iter().for_each(|stored| change.delete(stored));
-        change.check_under(USES, prefix(&self.0.name, &queue.name), uses.len());
-        if topics::partition_count(&self.0.broker, queue.topic).is_some() {
+        change.check_under(USES, prefix(self.name(), &queue.name), uses.len());
+        if topics::partition_count(self.broker(), queue.topic).is_some() {
             change.topic(TopicChange::Delete(queue.topic));
         }
         let made = self.make(change, attempts).await?;
@@ -263,32 +252,12 @@ impl VirtualHost {
         Ok(made)
     }
 
-    /// Removes a queue whose document was deleted.
-    pub(crate) fn forget(&self, name: &str) {
-        let removed = self.0.entities.write().remove_queue(name);
-        if let Some(queue) = removed
-            && let Some(Owner::Here(owner)) = queue.owner
-        {
-            self.0.shared.owners.remove(owner, &queue);
-        }
-    }
-
-    /// Removes a queue that was the deleted topic of another protocol.
-    fn forget_topic(&self, queue: &Queue) {
-        let mut entities = self.0.entities.write();
-        let same = entities.queue(&queue.name).is_some_and(|known| known.topic == queue.topic);
-        if same {
-            entities.remove_queue(&queue.name);
-        }
-        queue.set_deleted();
-    }
-
     /// Returns the queue of this name if its topic still exists: another protocol may have deleted it.
     async fn present(&self, name: &str) -> Result<Option<Arc<Queue>>, StoreError> {
         let mut attempts = Attempts::default();
         loop {
             let Some(queue) = self.find_queue(name) else { return Ok(None) };
-            if let Some(partitions) = topics::partition_count(&self.0.broker, queue.topic) {
+            if let Some(partitions) = topics::partition_count(self.broker(), queue.topic) {
                 queue.set_partition_count(partitions);
                 return Ok(Some(queue));
             }
@@ -305,55 +274,20 @@ impl VirtualHost {
         }
     }
 
-    /// Returns the topic of another protocol that backs a queue of this name.
-    pub(crate) fn foreign_topic(&self, name: &str) -> Option<FoundTopic> {
-        // Only plain names: escaped ones belong to the topology.
-        if *self.0.name != *DEFAULT_VHOST || topic_name(DEFAULT_VHOST, name) != name {
-            return None;
-        }
-        topics::named(&self.0.broker, name)
-    }
-
-    /// Adds a topic of another protocol as a queue, if there is one of this name.
-    pub(crate) fn adopt(&self, name: &str) {
-        if self.0.entities.read().queue(name).is_some() {
-            return;
-        }
-        let Some(topic) = self.foreign_topic(name) else { return };
-        let mut entities = self.0.entities.write();
-        if entities.queue(name).is_some() || entities.queue_of_topic(topic.id).is_some() {
-            return;
-        }
-        let queue = Queue::new(
-            &self.0.name,
-            Arc::clone(&topic.name),
-            (topic.id, topic.name),
-            QueueKind::Classic,
-            (true, false),
-            None,
-            self.0.shared.values.arguments(Table::new()),
-            false,
-            self.0.shared.values.settings(QueueSettings::default()),
-        );
-        queue.set_partition_count(topic.partitions);
-        topic.group.into_iter().for_each(|group| queue.set_group(group));
-        entities.add_queue(Arc::new(queue), 0);
-    }
-
     /// Creates the lease group shared by the queue's consumers.
     pub(crate) async fn ensure_group(&self, queue: &Queue) -> Result<(), StoreError> {
         if queue.is_stream() || queue.group().is_some() {
             return Ok(());
         }
         let config = queue.settings().lease_config(&queue.vhost, &queue.name);
-        let group = topics::ensure_group(&self.0.broker, queue.topic, config).await?;
+        let group = topics::ensure_group(self.broker(), queue.topic, config).await?;
         queue.set_group(group);
         Ok(())
     }
 
     /// Number of messages ready for consumers; of a stream, all its messages.
     pub async fn message_count(&self, queue: &Queue) -> Result<u64, StoreError> {
-        let counted = topics::record_count(&self.0.broker, queue.topic, queue.group()).await;
+        let counted = topics::record_count(self.broker(), queue.topic, queue.group()).await;
         Ok(counted.map_err(ExecuteError::from)?)
     }
 }

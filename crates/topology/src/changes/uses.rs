@@ -14,15 +14,12 @@ use std::time::Duration;
 
 use documents::{Change, DocumentRef, StoreError, WritePrecondition};
 
-use crate::changing::{AttemptOutcome, Attempts};
+use super::{AttemptOutcome, Attempts};
 use crate::error::{ChangeError, Entity};
-use crate::lifecycle::is_expired;
-use crate::projection::DocumentId;
 use crate::queue::Queue;
-use crate::store::{QUEUES, USES, UseDocument, prefix, use_name};
+use crate::store::{DocumentId, QUEUES, USES, UseDocument, prefix, use_name};
 use crate::stripes::{Access, Key};
-use crate::topology::Inner;
-use crate::virtual_host::VirtualHost;
+use crate::virtual_host::{Registry, VirtualHost};
 
 /// Age from which a use without a consumer is dropped: its consumer never came.
 const IDLE_AFTER: Duration = Duration::from_secs(30);
@@ -199,7 +196,7 @@ impl VirtualHost {
     }
 }
 
-impl Inner {
+impl Registry {
     fn is_own_use(&self, name: &str) -> bool {
         self.shared.kept.run_of(&(USES, Arc::from(name))) == Some(self.run)
     }
@@ -209,12 +206,12 @@ impl Inner {
         let uses =
             self.shared.kept.documents_of(self.run).into_iter().filter(|(space, _)| *space == USES);
         for id in uses {
-            let Some((vhost, name)) = VirtualHost::named_by(self, &id) else { continue };
+            let Some((vhost, name)) = self.entity_of(&id) else { continue };
             let queue = vhost.entities().read().queue(&name).cloned();
             let Some(queue) = queue else { continue };
             let idle = |queue: &Queue| {
                 let unused = queue.unused_since().is_some_and(|since| since.elapsed() > IDLE_AFTER);
-                unused && (queue.settings().expires_ms.is_none() || is_expired(queue))
+                unused && (queue.settings().expires_ms.is_none() || queue.is_expired())
             };
             if idle(&queue) {
                 vhost.drop_own_use(&queue).await?;

@@ -3,7 +3,7 @@
 //! | found | action |
 //! | --- | --- |
 //! | a transient entity of an earlier run of this node | deleted, a queue with its topic |
-//! | the same of another node | deleted once that node is lost ([`crate::sweep`]) |
+//! | the same of another node | deleted once that node is lost ([`super::sweep`]) |
 //! | a queue whose topic is missing or has another UUID | the document is deleted: another protocol deleted the topic |
 //! | a queue without a lease group | the group is created |
 //! | bindings with an end that is missing or replaced | the document is deleted |
@@ -21,12 +21,11 @@ use std::sync::Arc;
 use broker::TopicChange;
 use documents::{Change, DocumentRef, StoreError};
 
-use crate::projection::{DocumentError, DocumentId};
+use crate::projection::DocumentError;
 use crate::queue::Queue;
-use crate::store::{QUEUES, QueueDocument};
+use crate::store::{IN_VHOSTS, QUEUES, QueueDocument};
 use crate::topics;
-use crate::topology::{IN_VHOSTS, Inner, Topology};
-use crate::virtual_host::VirtualHost;
+use crate::virtual_host::Registry;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -36,18 +35,18 @@ pub enum OpenError {
     Clearing(#[from] StoreError),
 }
 
-pub(crate) async fn recover(topology: &Topology) -> Result<(), OpenError> {
-    if let Some(error) = topology.0.project().into_iter().next() {
+pub(crate) async fn recover(topology: &Registry) -> Result<(), OpenError> {
+    if let Some(error) = topology.project().into_iter().next() {
         return Err(error.into());
     }
-    if topology.0.broker.is_alone() {
-        clean_up(&topology.0).await?;
+    if topology.broker.is_alone() {
+        clean_up(topology).await?;
     }
     Ok(())
 }
 
 /// Deletes leftovers of this node's earlier runs and stale documents, and completes interrupted declarations.
-pub(crate) async fn clean_up(topology: &Inner) -> Result<(), StoreError> {
+pub(crate) async fn clean_up(topology: &Registry) -> Result<(), StoreError> {
     clear_stale(topology).await?;
     topology.delete_of_earlier_runs().await?;
     for vhost in topology.all_vhosts() {
@@ -67,7 +66,7 @@ pub(crate) async fn clean_up(topology: &Inner) -> Result<(), StoreError> {
 pub(crate) const MADE_AT_ONCE: usize = 1_024;
 
 /// Deletes stale documents, and the topics of missing vhosts.
-async fn clear_stale(topology: &Inner) -> Result<(), StoreError> {
+async fn clear_stale(topology: &Registry) -> Result<(), StoreError> {
     let vhost_of =
         |((_, name), _): ((&str, Arc<str>), u64)| documents::split(&name).into_iter().next();
     let vhosts: std::collections::BTreeSet<String> =
@@ -81,7 +80,7 @@ async fn clear_stale(topology: &Inner) -> Result<(), StoreError> {
 }
 
 /// Deletes all contents of a missing vhost by their documents, since memory does not contain them.
-pub(crate) async fn clear_vhost(topology: &Inner, name: &str) -> Result<(), StoreError> {
+pub(crate) async fn clear_vhost(topology: &Registry, name: &str) -> Result<(), StoreError> {
     let prefix = documents::join(&[name, ""]);
     let found: Vec<(DocumentRef, Option<QueueDocument>)> = {
         let catalog = topology.broker.catalog();
@@ -107,7 +106,7 @@ pub(crate) async fn clear_vhost(topology: &Inner, name: &str) -> Result<(), Stor
 }
 
 async fn delete_left(
-    topology: &Inner,
+    topology: &Registry,
     stored: &DocumentRef,
     queue: Option<&QueueDocument>,
 ) -> Result<(), StoreError> {
@@ -124,19 +123,11 @@ async fn delete_left(
 }
 
 fn topic_of(
-    topology: &Inner,
+    topology: &Registry,
     stored: &DocumentRef,
     queue: &QueueDocument,
 ) -> Option<base::TopicId> {
     let parts = documents::split(&stored.name);
     let topic = topics::named(&topology.broker, queue.topic(parts.get(1)?))?;
     queue.is_of(&topic.uuid).then_some(topic.id)
-}
-
-impl VirtualHost {
-    /// Returns the vhost and name of the entity of a document.
-    pub(crate) fn named_by(topology: &Inner, (_, name): &DocumentId) -> Option<(Self, String)> {
-        let mut parts = documents::split(name).into_iter();
-        Some((topology.vhost(&parts.next()?)?, parts.next()?))
-    }
 }

@@ -15,11 +15,10 @@ use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 use world::Instant;
 
-use crate::projection::DocumentId;
-use crate::recovery::{MADE_AT_ONCE, clean_up};
-use crate::store::{EXCHANGES, QUEUES, Run, USES};
-use crate::topology::Inner;
-use crate::virtual_host::VirtualHost;
+use super::recovery::{MADE_AT_ONCE, clean_up};
+use crate::queue::OwnerId;
+use crate::store::{DocumentId, EXCHANGES, QUEUES, Run, USES};
+use crate::virtual_host::Registry;
 
 /// Interval in a cluster, and after a failed deletion.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -33,7 +32,7 @@ struct LastConnected(HashMap<u32, Instant>);
 
 impl LastConnected {
     /// Returns whether a run of another node has ended.
-    fn is_gone(&mut self, topology: &Inner, run: Run, now: Instant) -> bool {
+    fn is_gone(&mut self, topology: &Registry, run: Run, now: Instant) -> bool {
         match topology.broker.connected_boot(run.node) {
             Some(boot) => {
                 self.0.insert(run.node, now);
@@ -49,7 +48,7 @@ impl LastConnected {
 }
 
 /// Runs until the topology is dropped.
-pub(crate) async fn run(topology: Weak<Inner>) {
+pub(crate) async fn run(topology: Weak<Registry>) {
     let mut seen = LastConnected::default();
     let Some((is_alone, owners)) = topology
         .upgrade()
@@ -74,7 +73,7 @@ pub(crate) async fn run(topology: Weak<Inner>) {
     }
 }
 
-impl Inner {
+impl Registry {
     async fn sweep(
         &self,
         seen: &mut LastConnected,
@@ -118,6 +117,18 @@ impl Inner {
         Ok(())
     }
 
+    pub(crate) async fn delete_owned(
+        &self,
+        vhost: &str,
+        queue: &str,
+        owner: OwnerId,
+    ) -> Result<(), StoreError> {
+        match self.vhost(vhost) {
+            Some(vhost) => vhost.delete_owned(owner, queue).await,
+            None => Ok(()),
+        }
+    }
+
     /// Returns whether it is an earlier run of this node.
     fn is_earlier(&self, run: Run) -> bool {
         run != self.run && (self.broker.is_alone() || run.node == self.run.node)
@@ -149,7 +160,7 @@ impl Inner {
         id: &'a DocumentId,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         async move {
-            let Some((vhost, name)) = VirtualHost::named_by(self, id) else { return Ok(()) };
+            let Some((vhost, name)) = self.entity_of(id) else { return Ok(()) };
             match id.0 {
                 QUEUES => vhost.delete_left_queue(&name).await,
                 EXCHANGES => vhost.delete_left_exchange(&name).await,

@@ -1,5 +1,5 @@
 //! Bindings of a virtual host in memory: the plan of a change, its document, and the update of memory from the
-//! document. Pure, like [`crate::entities`], which it completes.
+//! document. Pure, like [`Entities`], which it completes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +10,8 @@ use documents::DocumentRef;
 use routing::BindingTarget;
 use values::Table;
 
-use crate::Destination;
-use crate::entities::Entities;
-use crate::exchange::Exchange;
+use super::Entities;
+use crate::exchange::{Destination, Exchange};
 use crate::matched::matched;
 use crate::store::{
     BINDINGS, BINDINGS_PER_DOCUMENT, BindingDocument, BindingEnds, BindingsDocument, bindings_name,

@@ -1,6 +1,9 @@
 //! The entities of one vhost in memory: exchanges, queues and bindings, and the network that routes messages. Pure:
 //! it mirrors the documents, and uses neither disk nor broker.
 
+mod bindings;
+pub(crate) mod removal;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -10,13 +13,15 @@ use routing::{BindingTarget, Network, NodeOptions, SinkId};
 use tasks::{Task, TaskGuard};
 use values::Table;
 
-use crate::Destination;
 use crate::arguments::ALTERNATE_EXCHANGE;
-use crate::bindings::BindingSet;
+use crate::exchange::Destination;
 use crate::exchange::Exchange;
 use crate::matched::matched;
 use crate::policy::{Policies, Subject};
 use crate::queue::Queue;
+pub use bindings::Binding;
+pub(crate) use bindings::BindingPlan;
+use bindings::BindingSet;
 
 #[derive(Debug)]
 pub(crate) struct Entities {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use base::{HashMap, HashSet};
 use documents::{Change, DocumentRef};
 
-use crate::Destination;
-use crate::entities::Entities;
+use super::Entities;
+use crate::exchange::Destination;
 use crate::store::{BINDINGS, EXCHANGES, QUEUES, bindings_name, prefix};
 
 /// Documents to be deleted together.

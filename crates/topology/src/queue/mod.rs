@@ -1,7 +1,12 @@
-//! A queue: a topic of one partition and the lease group that its consumers share.
+//! A queue: a topic of one partition and the lease group that its consumers share; and its [`settings`].
+
+mod kind;
+pub mod settings;
+mod shared_values;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use parking_lot::{Mutex, RwLock};
@@ -10,34 +15,10 @@ use world::Instant;
 
 use crate::arguments::QUEUE_TYPE;
 use crate::error::{ChangeError, Entity};
-use crate::lifecycle::OwnerId;
-use crate::settings::QueueSettings;
-
-/// RabbitMQ's types of queues. Classic and quorum queues are stored alike here.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum QueueKind {
-    Classic,
-    Quorum,
-    /// Consumed by offset; nothing is settled, and records are deleted by age and size only.
-    Stream,
-}
-
-impl QueueKind {
-    pub const ALL: [Self; 3] = [Self::Classic, Self::Quorum, Self::Stream];
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// The value of `x-queue-type`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Classic => "classic",
-            Self::Quorum => "quorum",
-            Self::Stream => "stream",
-        }
-    }
-}
+pub use kind::QueueKind;
+pub(crate) use settings::{LEASE_CONFIGS, PolicyMatch, TOPIC_CONFIGS};
+pub use settings::{Overflow, QueueSettings};
+pub(crate) use shared_values::SharedValues;
 
 /// A queue to be created.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +44,10 @@ impl NewQueue<'_> {
         self.durable && self.owner.is_none()
     }
 }
+
+/// Owner of exclusive queues: a connection or a session of any protocol, by a number that is unique in the node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct OwnerId(pub u64);
 
 /// The owner of an exclusive queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,6 +208,16 @@ impl Queue {
     pub(crate) fn unused_since(&self) -> Option<Instant> {
         let use_ = self.use_.lock();
         (use_.consumers == 0).then_some(use_.last)
+    }
+
+    /// Returns whether the queue was unused for the time in its settings.
+    pub(crate) fn is_expired(&self) -> bool {
+        match (self.settings().expires_ms, self.unused_since()) {
+            (Some(expires), Some(since)) => {
+                since.elapsed() >= Duration::from_millis(expires.unsigned_abs())
+            }
+            _ => false,
+        }
     }
 
     /// Rejects any user but the owner.

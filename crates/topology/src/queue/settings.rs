@@ -26,9 +26,8 @@ use operations::amqp::Definition;
 use serde_json::Value as Json;
 use values::{Table, Value};
 
+use super::QueueKind;
 use crate::arguments::{ORDERING, max_age_ms};
-use crate::policy::PolicyMatch;
-use crate::queue::QueueKind;
 
 /// Delivery limit of a quorum queue without a setting.
 const DELIVERY_LIMIT_DEFAULT: i64 = 20;
@@ -66,6 +65,14 @@ pub struct QueueSettings {
     /// The policies merged into the settings.
     pub policy: Option<Arc<str>>,
     pub operator_policy: Option<Arc<str>>,
+}
+
+/// The policies that apply to one entity, and their merged settings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PolicyMatch {
+    pub(crate) policy: Option<Arc<str>>,
+    pub(crate) operator_policy: Option<Arc<str>>,
+    pub(crate) definition: Definition,
 }
 
 /// Precedence when both the argument and a policy have a value.

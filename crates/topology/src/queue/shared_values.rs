@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use values::Table;
 
-use crate::settings::QueueSettings;
+use super::QueueSettings;
 
 /// Fewer values are not worth a sweep.
 const LOOKED_THROUGH_FROM: usize = 64;

@@ -5,7 +5,9 @@
 //! bindings are not rewritten because of one.
 //!
 //! Dependent documents change by one command of the log: a queue's document with its topic and its lease group, and a
-//! removal with the documents of its bindings ([`crate::removal`]).
+//! removal with the documents of its bindings ([`crate::entities::removal`]).
+
+mod deferred;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -13,9 +15,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use values::Table;
 
-use crate::Destination;
+use crate::exchange::Destination;
 use crate::policy::PolicyScope;
 use crate::queue::QueueKind;
+pub(crate) use deferred::{DeferredWork, DocumentId};
 
 // The spaces have a protocol's name because they had it when the first documents were written.
 pub(crate) const VHOSTS: &str = "amqp.vhosts";
@@ -30,6 +33,10 @@ pub(crate) const USES: &str = "amqp.queue-uses";
 /// All spaces.
 pub(crate) const SPACES: &[&str] =
     &[VHOSTS, VHOST_METADATA, POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
+
+/// The document spaces of a vhost's contents.
+pub(crate) const IN_VHOSTS: [&str; 7] =
+    [VHOST_METADATA, POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
 
 /// A run of a node; its transient entities are deleted with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

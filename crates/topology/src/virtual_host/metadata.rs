@@ -3,21 +3,16 @@
 //! They have a document of their own: a vhost is identified by the version of its document, which therefore never
 //! changes.
 
-use documents::{Change, DocumentRef, WritePrecondition};
 use serde::{Deserialize, Serialize};
 
-use crate::changing::{AttemptOutcome, Attempts};
-use crate::error::ChangeError;
 use crate::queue::QueueKind;
-use crate::store::VHOST_METADATA;
-use crate::virtual_host::VirtualHost;
 
 const VHOST_DESCRIPTION_BYTES_MAX: usize = 1 << 10;
 const VHOST_TAGS_MAX: usize = 32;
 const VHOST_TAG_BYTES_MAX: usize = 255;
 
 /// Second part of the document's name, under the vhost's prefix.
-pub(crate) const NAME: &str = "metadata";
+pub(crate) const METADATA_NAME: &str = "metadata";
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -67,46 +62,6 @@ impl Metadata {
     pub fn queue_kind(&self, outlives_everything: bool) -> QueueKind {
         let named = self.default_queue_type.as_deref().and_then(QueueKind::named);
         named.filter(|_| outlives_everything).unwrap_or(QueueKind::Classic)
-    }
-}
-
-impl VirtualHost {
-    fn metadata_stored(&self, version: u64) -> DocumentRef {
-        let name = documents::join(&[self.name(), NAME]);
-        DocumentRef { space: VHOST_METADATA, name, version }
-    }
-
-    /// Changes the metadata by `change`; this node applies it before this returns. The caller checks the values.
-    pub async fn set_metadata(
-        &self,
-        change: impl Fn(&Metadata) -> Metadata + Send,
-    ) -> Result<(), ChangeError> {
-        let mut attempts = Attempts::default();
-        loop {
-            self.refresh().await?;
-            let (before, version) = self.metadata_versioned();
-            let wanted = change(&before);
-            if wanted == *before {
-                return Ok(());
-            }
-            let stored = self.metadata_stored(version);
-            let mut made = Change::new();
-            made.put(VHOST_METADATA, stored.name, &wanted, WritePrecondition::Version(version))?;
-            if let AttemptOutcome::Done = self.make(made, &mut attempts).await? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Rejects the deletion of a protected vhost. Unchanged metadata is a condition of the change.
-    pub(crate) fn check_unprotected(&self, change: &mut Change) -> Result<(), ChangeError> {
-        let (metadata, version) = self.metadata_versioned();
-        if metadata.protected_from_deletion {
-            return Err(ChangeError::ProtectedVirtualHost(self.name().to_owned()));
-        }
-        let stored = self.metadata_stored(version);
-        change.check_version(VHOST_METADATA, stored.name, version);
-        Ok(())
     }
 }
 
