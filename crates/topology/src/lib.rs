@@ -43,10 +43,11 @@
 //! * `cleanup`: the start, and automatic deletion; [`routes`]: the routing of a message
 //! * `changes`: declare, bind, delete; policies and metadata
 //! * `projection`: memory follows the documents
-//! * [`virtual_host`]: memory of one virtual host, and the registry of all; `entities`: its exchanges, queues and bindings
+//! * [`virtual_host`]: memory of one virtual host, and the registry of all
+//! * `entities`: its exchanges, queues and bindings, and the network that routes between them
 //! * [`store`]: the documents; `topics`: the topics and lease groups behind queues
-//! * [`queue`], [`exchange`], [`policy`]: the entities; [`names`]: the topic of a queue; [`dead_letter`]: the route of a
-//!   queue's dead letters
+//! * [`queue`], [`exchange`], [`policy`]: the entities; [`names`]: the topic of a queue
+//! * [`dead_letter`]: the route of a queue's dead letters
 
 pub mod arguments;
 mod changes;

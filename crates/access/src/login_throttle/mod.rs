@@ -1,4 +1,4 @@
-//! Queues of log-ins, and delays after failed ones, so that guesses of passwords are slow and cost other clients little.
+//! Queues of log-ins, and delays after failed ones: guesses of passwords are slow, and cost other clients little.
 //!
 //! Depends on [`crate::audit`], which records failures.
 

@@ -1,5 +1,5 @@
-//! Changes of a virtual host's entities. Each is planned from memory, and [`commit`] makes it by one command of the log.
-//! Depends on [`crate::virtual_host`], and on [`crate::projection`], which updates memory after a commit.
+//! Changes of a virtual host's entities. Each is planned from memory, and [`commit`] makes it by one command of the
+//! log. Depends on [`crate::virtual_host`], and on [`crate::projection`], which updates memory after a commit.
 
 mod bindings;
 mod commit;
