@@ -4,7 +4,7 @@
 use scram::{ClientFirst, Hash, Verifier};
 
 use crate::certificate::{CertificateMapping, CertificateNames};
-use crate::sasl;
+use crate::login::sasl;
 
 /// A SASL message, by every mechanism.
 pub fn message(data: &[u8]) {

@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::users::UserError;
+use crate::error::UserError;
 
 const TAGS_MAX: usize = 32;
 const TAG_BYTES_MAX: usize = 255;

@@ -3,7 +3,8 @@
 
 use base::Offset;
 
-use crate::{ConsumerId, DeadReason};
+use crate::ConsumerId;
+use crate::record::DeadReason;
 
 /// Deltas of one partition; the shape of the machine's `GroupSettle`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

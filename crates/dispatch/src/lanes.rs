@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use base::{HashMap, Offset};
 
-use crate::meta::Meta;
+use crate::record::Meta;
 
 #[derive(Debug)]
 struct KeyLane {

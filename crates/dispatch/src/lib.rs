@@ -49,50 +49,31 @@
 //! holds its lane until it is settled, also during a back-off or until its dead letter is in the
 //! log, and priorities are ignored. A scheduled record joins the order when it is due.
 
-mod assign;
 mod bounds;
 mod changes;
-mod claim;
-mod consumer;
 mod consumers;
-mod dispatch;
-mod due;
-mod ending;
-mod inspect;
+mod engine;
 mod lanes;
 mod lease;
 mod limits;
-mod meta;
-mod order;
 mod partition;
 mod policy;
-mod pools;
-mod ready;
 mod record;
-mod scan;
-mod settle;
-mod settlement;
-mod shares;
 mod steps;
-mod table;
-mod tick;
 mod wheel;
-mod wheel_subject;
 
 pub use bounds::Bounds;
 pub use changes::{Changes, DeadLetter, PartitionChanges};
-pub use claim::{BackOff, Claim, DeadLetterClaim, LeaseAttributes};
-pub use consumer::{Credit, JoinRefused, Leases, PullRequest, PullScope, PushConsumer};
-pub use dispatch::Dispatch;
-pub use inspect::{Counters, RemoveRefused};
+pub use consumers::{
+    Credit, CreditShortage, JoinRefused, Leases, Pools, PullRequest, PullScope, PushConsumer,
+};
+pub use engine::{BackOff, Counters, DeadLetterClaim, Dispatch, RemoveRefused};
+pub use lease::{Assignment, Claim, LeaseAttributes, Selection, SettleRefused, Settlement};
 pub use policy::{Ordering, Policy};
-pub use pools::Pools;
 pub use record::{
-    Assignment, DeadReason, Delayed, LeaseView, PartitionStart, ReadRange, RecordInfo, RecordState,
+    DeadReason, Delayed, LeaseView, PartitionStart, ReadRange, RecordInfo, RecordState,
     ScannedRecord,
 };
-pub use settlement::{Selection, SettleRefused, Settlement};
-pub use shares::CreditShortage;
 pub use steps::{Step, StepKind};
 
 /// A consumer's number, assigned by the driver and never reused.

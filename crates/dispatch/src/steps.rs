@@ -6,7 +6,8 @@
 use base::{Level, Offset};
 use serde::{Deserialize, Serialize};
 
-use crate::{DeadReason, SessionId};
+use crate::SessionId;
+use crate::record::DeadReason;
 
 /// Maximum number of steps buffered between two calls of [`crate::Dispatch::take_steps`]: ending a
 /// million leases at once must not take that much memory.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::history::{SearchKey, SearchPosition};
 use crate::offset_groups::OffsetPlace;
 use crate::payload::Payload;
+pub use crate::record::{Death, StoredHeader, StoredRecord};
 
 /// A topic's lease group.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -362,23 +363,6 @@ pub struct Lease {
     pub expires_ms: Option<i64>,
 }
 
-/// A record as stored in the log.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StoredRecord {
-    pub partition: u32,
-    pub offset: u64,
-    pub timestamp_ms: i64,
-    pub key: Option<Payload>,
-    pub value: Option<Payload>,
-    pub headers: Vec<StoredHeader>,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StoredHeader {
-    pub name: String,
-    pub value: Option<Payload>,
-}
-
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RecordPage {
     pub records: Vec<QueuedRecord>,
@@ -456,20 +440,6 @@ pub struct DeadLetter {
     pub death: Death,
     #[serde(flatten)]
     pub record: StoredRecord,
-}
-
-/// Death of a record, from the headers of its dead letter.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Death {
-    pub reason: Option<String>,
-    /// Number of deliveries before.
-    pub attempts: Option<u64>,
-    /// Place before.
-    pub topic: Option<String>,
-    pub partition: Option<u32>,
-    pub offset: Option<u64>,
-    pub group: Option<String>,
-    pub time_ms: Option<i64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

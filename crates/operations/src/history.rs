@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::{Death, StoredRecord};
 use crate::payload::Payload;
+use crate::record::{Death, StoredRecord};
 
 // ------------------------------------------------------------------------------------------- found
 

@@ -20,6 +20,7 @@
 //! * [`overview`]: a repeated summary of a node
 //! * [`backup`]: a backup, pulled piece by piece
 //! * [`family`]: operations of a part of the node, as the part implements them
+//! * `record`: a stored record, and its death
 //! * [`payload`]: bytes of a record in a JSON document
 //! * [`time`], [`position`]: times, and places in a partition, in human notation
 
@@ -33,6 +34,7 @@ pub mod offset_groups;
 pub mod overview;
 pub mod payload;
 pub mod position;
+mod record;
 pub mod time;
 
 /// The key of `Operate`, far from those of Kafka.

@@ -5,7 +5,7 @@
 //! destination owns neighbouring buckets. Removing a destination shifts those behind it down.
 
 use crate::message::{Headers, Message, Property, Value};
-use crate::network::BindingTarget;
+use crate::targets::BindingTarget;
 
 /// Input of the hash.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -118,7 +118,7 @@ fn jump(mut key: u64, buckets: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::message::NoHeaders;
-    use crate::network::SinkId;
+    use crate::targets::SinkId;
 
     fn spread(matcher: &ConsistentMatcher, keys: u32) -> Vec<BindingTarget> {
         let route = |number: u32| {

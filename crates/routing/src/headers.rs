@@ -11,7 +11,7 @@ use base::HashMap;
 use base::collections::HashState;
 
 use crate::message::{Headers, Value};
-use crate::network::BindingTarget;
+use crate::targets::BindingTarget;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderMatch {

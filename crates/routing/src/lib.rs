@@ -5,13 +5,16 @@
 //! its user defines the content of a sink. It is changed in place and read through `&self`: a user
 //! that shares it takes a lock once for many messages.
 //!
+//! From the top:
+//!
 //! * [`network`]: the graph, and the traversal (cycles, duplicates, alternates)
 //! * [`matcher`]: the kinds of nodes, behind one type
 //! * [`topic`]: words with `*` and `#`, as a trie
 //! * [`headers`]: matching by headers, indexed
 //! * [`consistent`]: spreading by a hash, with weights
 //! * [`random`]: random spreading
-//! * [`targets`]: a set of destinations with counts
+//! * [`upstream`]: the downstream of a federation link, which limits hops
+//! * [`targets`]: destinations, and a set of them with counts
 //! * [`message`]: messages, and the values of headers
 
 pub mod consistent;
@@ -27,6 +30,7 @@ pub mod upstream;
 pub use consistent::HashOn;
 pub use headers::{HeaderMatch, HeaderPattern};
 pub use matcher::{Arguments, Kind, Matcher};
-pub use message::{Headers, Message, NoHeaders, Property, Value};
-pub use network::{BindingTarget, Network, NodeId, NodeOptions, Route, SinkId};
-pub use upstream::{Downstream, Hop};
+pub use message::{Headers, Hop, Message, NoHeaders, Property, Value};
+pub use network::{Network, NodeOptions, Route};
+pub use targets::{BindingTarget, NodeId, SinkId};
+pub use upstream::Downstream;

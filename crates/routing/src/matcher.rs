@@ -5,9 +5,8 @@ use base::HashMap;
 use crate::consistent::{ConsistentMatcher, HashOn};
 use crate::headers::{HeaderPattern, HeadersMatcher};
 use crate::message::{Headers, Message};
-use crate::network::BindingTarget;
 use crate::random::RandomMatcher;
-use crate::targets::Targets;
+use crate::targets::{BindingTarget, Targets};
 use crate::topic::{Frontier, TopicMatcher};
 use crate::upstream::Downstream;
 

@@ -1,7 +1,5 @@
 //! Messages, and the values of headers.
 
-use crate::upstream::Hop;
-
 /// A message being routed.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a, H: ?Sized> {
@@ -10,6 +8,13 @@ pub struct Message<'a, H: ?Sized> {
     pub headers: &'a H,
     /// Requests a delay by the first node that defers messages ([`crate::NodeOptions::defers`]).
     pub deferred: bool,
+}
+
+/// A broker that forwarded a message, by RabbitMQ's header `x-received-from`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hop {
+    pub cluster: String,
+    pub vhost: String,
 }
 
 /// A message's headers, and the properties that can be hashed.

@@ -13,20 +13,8 @@ use hashbrown::HashTable;
 
 use crate::matcher::{Arguments, Kind, Matcher};
 use crate::message::{Headers, Message};
+use crate::targets::{BindingTarget, NodeId, SinkId};
 use crate::topic::Frontier;
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NodeId(pub u32);
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SinkId(pub u32);
-
-/// Destination of a binding.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum BindingTarget {
-    Node(NodeId),
-    Sink(SinkId),
-}
 
 /// Options of a node besides matching.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

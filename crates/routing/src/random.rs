@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::network::BindingTarget;
-use crate::targets::Targets;
+use crate::targets::{BindingTarget, Targets};
 
 /// Randomness is a counter with mixed bits: all messages of a node share it, so that they are
 /// spread evenly, however many sessions publish and however few messages each of them has.
@@ -45,7 +44,7 @@ fn mix(counter: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::SinkId;
+    use crate::targets::SinkId;
 
     #[test]
     fn every_message_has_one_destination_and_every_destination_its_share() {

@@ -1,9 +1,20 @@
-//! A set of destinations with counts: bindings may differ in arguments that are irrelevant here,
-//! and a destination stays until the last of them is removed.
+//! Destinations of bindings, and a set of them with counts: bindings may differ in arguments that are
+//! irrelevant here, and a destination stays until the last of them is removed.
 
 use base::HashMap;
 
-use crate::network::BindingTarget;
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub u32);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SinkId(pub u32);
+
+/// Destination of a binding.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum BindingTarget {
+    Node(NodeId),
+    Sink(SinkId),
+}
 
 /// Up to this many are searched one by one; more are indexed.
 const LISTED_MAX: usize = 32;

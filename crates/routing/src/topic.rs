@@ -9,8 +9,7 @@
 
 use base::HashMap;
 
-use crate::network::BindingTarget;
-use crate::targets::Targets;
+use crate::targets::{BindingTarget, Targets};
 
 const NONE: u32 = u32::MAX;
 const ROOT: u32 = 0;
@@ -300,7 +299,7 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::SinkId;
+    use crate::targets::SinkId;
 
     fn sink(number: u32) -> BindingTarget {
         BindingTarget::Sink(SinkId(number))

@@ -1,14 +1,7 @@
 //! Exchanges that a federation link declares at its upstream: they forward everything that may go
 //! to the downstream (RabbitMQ's `x-federation-upstream`).
 
-use crate::message::Headers;
-
-/// A broker that forwarded a message, by RabbitMQ's header `x-received-from`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hop {
-    pub cluster: String,
-    pub vhost: String,
-}
+use crate::message::{Headers, Hop};
 
 /// The broker that a link forwards messages to.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,6 +9,13 @@ use crate::arguments::{
     ALTERNATE_EXCHANGE, DELAYED_TYPE, DOWNSTREAM_NAME, DOWNSTREAM_VHOST, MAX_HOPS,
 };
 
+/// The destination of an exchange's binding.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Destination {
+    Queue(Arc<str>),
+    Exchange(Arc<str>),
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ExchangeKind {
     Direct,

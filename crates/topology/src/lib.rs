@@ -3,7 +3,7 @@
 //! Every gateway whose protocol routes messages by exchanges declares and routes here. Reads are served from memory.
 //! Durable state is documents in the replicated state ([`store`]), which memory follows (`projection`), whichever
 //! node changed them. A change is planned from memory and committed by one command of the log, on the condition that
-//! its inputs have not changed; otherwise it is planned again (`changing`). The reply is sent once this node's memory
+//! its inputs have not changed; otherwise it is planned again (`changes`). The reply is sent once this node's memory
 //! contains the change. Any number of changes share a sync; locks by name (`stripes`) only keep concurrent changes of
 //! one node from conflicting. Routing takes one read lock for all messages of a session's read.
 //!
@@ -30,73 +30,57 @@
 //!
 //! # Automatic deletion
 //!
-//! A transient entity is deleted when the run of its node ends, an exclusive queue with its connection (`sweep`). An
-//! auto-delete queue is deleted with its last consumer, one with `x-expires` after it was unused on all nodes for
-//! that time (`uses`).
+//! A transient entity is deleted when the run of its node ends, an exclusive queue with its connection
+//! (`cleanup::sweep`). An auto-delete queue is deleted with its last consumer, one with `x-expires` after it was unused
+//! on all nodes for that time (`changes::uses`).
 //!
 //! Only entities recorded in the topology's own document spaces are deleted, and a topic only if its UUID is the one
-//! in the queue's document: [`recovery`] has the table.
+//! in the queue's document: `cleanup::recovery` has the table.
 //!
-//! * [`topology`]: all virtual hosts; [`virtual_host`]: one, and changes in it
-//! * `projection`: memory follows the documents; `changing`: how documents change, `removal`: entities that are
-//!   deleted together
-//! * `entities`, [`routes`]: memory, and the routing of a message through it
-//! * `metadata`: description, tags and settings of a virtual host
-//! * `topics`: the topics and lease groups behind queues; [`store`]: the documents
-//! * [`names`]: the topic of a queue; [`dead_letter`]: the route of a queue's dead letters
-//! * [`recovery`], [`lifecycle`]: the start, and automatic deletion of queues
+//! # Modules, each above the modules that it uses
+//!
+//! * [`topology`]: the handle of all virtual hosts, and their creation and deletion
+//! * `cleanup`: the start, and automatic deletion; [`routes`]: the routing of a message
+//! * `changes`: declare, bind, delete; policies and metadata
+//! * `projection`: memory follows the documents
+//! * [`virtual_host`]: memory of one virtual host, and the registry of all
+//! * `entities`: its exchanges, queues and bindings, and the network that routes between them
+//! * [`store`]: the documents; `topics`: the topics and lease groups behind queues
+//! * [`queue`], [`exchange`], [`policy`]: the entities; [`names`]: the topic of a queue
+//! * [`dead_letter`]: the route of a queue's dead letters
 
 pub mod arguments;
-mod bindings;
-mod changing;
+mod changes;
+mod cleanup;
 pub mod dead_letter;
 mod entities;
 pub mod error;
 pub mod exchange;
-pub mod lifecycle;
 mod limits;
 pub mod matched;
-mod metadata;
 pub mod names;
 pub mod policy;
 mod projection;
 pub mod queue;
-pub mod recovery;
-mod removal;
 pub mod routes;
-pub mod settings;
-mod shared;
 pub mod store;
 mod stripes;
-mod sweep;
 mod topics;
 pub mod topology;
-mod uses;
 pub mod virtual_host;
 
 #[cfg(test)]
 mod tests;
 
-pub use bindings::Binding;
+pub use changes::BindingRequest;
+pub use cleanup::OpenError;
+pub use entities::Binding;
 pub use error::{BindingError, ChangeError, Entity, EntityKind, RouteError};
-pub use exchange::{Exchange, ExchangeKind, NewExchange};
-pub use lifecycle::OwnerId;
-pub use metadata::{Metadata, MetadataError};
+pub use exchange::{Destination, Exchange, ExchangeKind, NewExchange};
 pub use names::DEFAULT_VHOST;
 pub use policy::{Policy, PolicyError, PolicyScope};
 pub use projection::DocumentError;
-pub use queue::{NewQueue, Owner, Queue, QueueKind};
-pub use recovery::OpenError;
+pub use queue::{NewQueue, Overflow, Owner, OwnerId, Queue, QueueKind, QueueSettings, settings};
 pub use routes::{RoutedQueue, Routes};
-pub use settings::{Overflow, QueueSettings};
-pub use topology::{Topology, TopologyOptions, WeakTopology};
-pub use virtual_host::{BindingRequest, VirtualHost};
-
-use std::sync::Arc;
-
-/// The destination of an exchange's binding.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Destination {
-    Queue(Arc<str>),
-    Exchange(Arc<str>),
-}
+pub use topology::{Topology, WeakTopology};
+pub use virtual_host::{Metadata, MetadataError, TopologyOptions, VirtualHost};

@@ -10,8 +10,7 @@ use serde_json::Value;
 use values::Table;
 
 use crate::arguments::{EXPIRY_MS_MAX, max_age_ms};
-use crate::queue::QueueKind;
-use crate::settings::QueueSettings;
+use crate::queue::{PolicyMatch, QueueKind, QueueSettings};
 
 /// Compiled size of a pattern.
 const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -56,14 +55,6 @@ pub struct Policy {
 pub(crate) enum Subject<'a> {
     Queue(&'a str, QueueKind),
     Exchange(&'a str),
-}
-
-/// The policies that apply to one entity, and their merged settings.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PolicyMatch {
-    pub(crate) policy: Option<Arc<str>>,
-    pub(crate) operator_policy: Option<Arc<str>>,
-    pub(crate) definition: Definition,
 }
 
 #[derive(Clone, Debug, Default)]

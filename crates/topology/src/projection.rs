@@ -6,33 +6,26 @@
 //! read at one moment, and entities before their bindings. A binding's document names the identity of its ends
 //! ([`crate::store::BindingEnds`]). A document whose ends do not exist is *stale*: it does not route, and is deleted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use base::HashMap;
 use broker::{DocumentChanges, DocumentNames, DocumentWatch};
 use documents::MalformedDocument;
 use documents::store::Raw;
 use operations::amqp::PolicyDefinition;
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
-use crate::Destination;
-use crate::OwnerId;
-use crate::exchange::{Exchange, ExchangeKind, NewExchange};
-use crate::metadata;
+use crate::exchange::{Destination, Exchange, ExchangeKind, NewExchange};
 use crate::names::DEFAULT_VHOST;
 use crate::policy::{Policy, PolicyError, PolicyScope, Subject};
-use crate::queue::{Owner, Queue, queue_name};
-use crate::settings::QueueSettings;
+use crate::queue::{Owner, OwnerId, Queue, QueueSettings, queue_name};
 use crate::store::{
-    BINDINGS, BindingsDocument, EXCHANGES, ExchangeDocument, OPERATOR_POLICIES, OwnerDocument,
-    POLICIES, QUEUES, QueueDocument, Run, SPACES, USES, UseDocument, VHOST_METADATA, VHOSTS,
-    bindings_name, policy_space,
+    BINDINGS, BindingsDocument, DocumentId, EXCHANGES, ExchangeDocument, OPERATOR_POLICIES,
+    OwnerDocument, POLICIES, QUEUES, QueueDocument, Run, SPACES, USES, UseDocument, VHOST_METADATA,
+    VHOSTS, bindings_name, policy_space,
 };
 use crate::topics;
-use crate::topology::Inner;
-use crate::virtual_host::VirtualHost;
+use crate::virtual_host::{METADATA_NAME, Registry, VirtualHost};
 
 /// A document that this version cannot use.
 #[derive(Debug, thiserror::Error)]
@@ -43,75 +36,6 @@ pub enum DocumentError {
     Inconsistent { space: &'static str, name: String, reason: String },
     #[error("policy {name:?} does not hold any more: {source}")]
     Policy { name: String, source: Box<PolicyError> },
-}
-
-/// A document's space and name.
-pub(crate) type DocumentId = (&'static str, Arc<str>);
-
-/// Documents that need later work, tracked beside the entities.
-#[derive(Debug, Default)]
-pub(crate) struct DeferredWork(Mutex<DeferredDocuments>);
-
-#[derive(Debug, Default)]
-struct DeferredDocuments {
-    /// The run of a node that each transient document belongs to.
-    run_of: HashMap<DocumentId, Run>,
-    of_run: BTreeMap<Run, BTreeSet<DocumentId>>,
-    /// Stale documents, and their versions.
-    stale: BTreeMap<DocumentId, u64>,
-}
-
-impl DeferredWork {
-    fn set_run(&self, id: &DocumentId, run: Option<Run>) {
-        let mut noted = self.0.lock();
-        let before = match run {
-            Some(run) => noted.run_of.insert(id.clone(), run),
-            None => noted.run_of.remove(id),
-        };
-        if before == run {
-            return;
-        }
-        if let Some(before) = before
-            && let Some(ids) = noted.of_run.get_mut(&before)
-        {
-            ids.remove(id);
-            if ids.is_empty() {
-                noted.of_run.remove(&before);
-            }
-        }
-        if let Some(run) = run {
-            noted.of_run.entry(run).or_default().insert(id.clone());
-        }
-    }
-
-    fn set_stale(&self, id: &DocumentId, version: Option<u64>) {
-        let stale = &mut self.0.lock().stale;
-        match version {
-            Some(version) => stale.insert(id.clone(), version),
-            None => stale.remove(id),
-        };
-    }
-
-    pub(crate) fn run_of(&self, id: &DocumentId) -> Option<Run> {
-        self.0.lock().run_of.get(id).copied()
-    }
-
-    pub(crate) fn runs(&self) -> Vec<Run> {
-        self.0.lock().of_run.keys().copied().collect()
-    }
-
-    pub(crate) fn documents_of(&self, run: Run) -> Vec<DocumentId> {
-        self.0.lock().of_run.get(&run).into_iter().flatten().cloned().collect()
-    }
-
-    pub(crate) fn stale(&self) -> Vec<(DocumentId, u64)> {
-        self.0.lock().stale.iter().map(|(id, version)| (id.clone(), *version)).collect()
-    }
-
-    /// Version of the stale document of this name; 0: there is none.
-    pub(crate) fn stale_version(&self, space: &'static str, name: &str) -> u64 {
-        self.0.lock().stale.get(&(space, Arc::from(name))).copied().unwrap_or(0)
-    }
 }
 
 /// The current version of a changed document; `None`: deleted.
@@ -140,7 +64,7 @@ impl ChangedDocument {
     }
 }
 
-impl Inner {
+impl Registry {
     /// Applies all changed documents to memory. Unreadable documents are logged and skipped.
     pub(crate) fn catch_up(&self) {
         for error in self.project() {
@@ -149,7 +73,7 @@ impl Inner {
         }
     }
 
-    /// Like [`Inner::catch_up`]. Returns the errors of unreadable documents.
+    /// Like [`Registry::catch_up`]. Returns the errors of unreadable documents.
     pub(crate) fn project(&self) -> Vec<DocumentError> {
         let watch = self.watch.lock();
         let names = match watch.take() {
@@ -199,7 +123,7 @@ impl Inner {
         for vhost in self.all_vhosts() {
             let name = vhost.name();
             add(VHOSTS, &[name]);
-            add(VHOST_METADATA, &[name, metadata::NAME]);
+            add(VHOST_METADATA, &[name, METADATA_NAME]);
             let entities = vhost.entities().read();
             for scope in [PolicyScope::User, PolicyScope::Operator] {
                 let policies = entities.policies.list(scope).iter();
@@ -219,8 +143,7 @@ impl Inner {
                 }));
             }
         }
-        let noted = self.shared.kept.0.lock();
-        names.extend(noted.run_of.keys().chain(noted.stale.keys()).cloned());
+        self.shared.kept.add_names_to(&mut names);
         names
     }
 
@@ -431,7 +354,7 @@ impl Inner {
 }
 
 /// Applies the changes of all nodes, until the topology is dropped.
-pub(crate) async fn run(topology: Weak<Inner>, more: DocumentWatch) {
+pub(crate) async fn run(topology: Weak<Registry>, more: DocumentWatch) {
     while more.changed().await {
         more.take();
         let Some(topology) = topology.upgrade() else { return };

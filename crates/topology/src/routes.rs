@@ -27,6 +27,13 @@ pub struct Routes<'a> {
     route: Route,
 }
 
+impl VirtualHost {
+    /// Locks the routes for reading. Take the lock once for all messages at hand, and drop it before any wait.
+    pub fn routes(&self) -> Routes<'_> {
+        Routes::new(self)
+    }
+}
+
 impl<'a> Routes<'a> {
     pub(crate) fn new(vhost: &'a VirtualHost) -> Self {
         Self { vhost, entities: Some(vhost.entities().read()), route: Route::default() }

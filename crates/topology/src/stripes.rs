@@ -23,7 +23,7 @@ pub(crate) enum Key<'a> {
     Exchange(&'a str),
     Queue(&'a str),
     /// The bindings from an exchange to a destination.
-    Pair(&'a str, &'a crate::Destination),
+    Pair(&'a str, &'a crate::exchange::Destination),
 }
 
 /// In order of strength.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::names::{escaped_topic_name, topic_name};
-use crate::settings::{LEASE_CONFIGS, TOPIC_CONFIGS};
+use crate::queue::{LEASE_CONFIGS, TOPIC_CONFIGS};
 
 /// Configuration values by name, as the broker takes them for topics and lease groups.
 pub(crate) type Config = BTreeMap<String, String>;

@@ -1,60 +1,29 @@
 //! All virtual hosts.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use crate::limits::RUN_GONE_AFTER;
 use base::HashMap;
-use broker::{Broker, DocumentWatch, ExecuteError};
+use broker::{Broker, ExecuteError};
 use documents::{Change, StoreError, WritePrecondition};
 use parking_lot::{Mutex, RwLock};
 use tasks::Task;
 
-use crate::changing::{AttemptOutcome, Attempts};
+use crate::changes::{AttemptOutcome, Attempts};
+use crate::cleanup::{OpenError, expiry, recovery, sweep};
 use crate::error::ChangeError;
-use crate::lifecycle::{self, OwnerId};
 use crate::names::DEFAULT_VHOST;
-use crate::recovery::{self, OpenError};
-use crate::store::{
-    BINDINGS, EXCHANGES, OPERATOR_POLICIES, POLICIES, QUEUES, Run, SPACES, USES, VHOST_METADATA,
-    VHOSTS, VirtualHostDocument,
-};
-use crate::virtual_host::{Shared, VirtualHost};
-use crate::{projection, sweep};
+use crate::projection;
+use crate::queue::OwnerId;
+use crate::store::{IN_VHOSTS, Run, SPACES, VHOSTS, VirtualHostDocument};
+use crate::virtual_host::{Registry, Shared, TopologyOptions, VirtualHost};
 
 /// All vhosts. A cheap handle; clones share them.
 #[derive(Clone, Debug)]
-pub struct Topology(pub(crate) Arc<Inner>);
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) broker: Broker,
-    /// This run of this node.
-    pub(crate) run: Run,
-    pub(crate) vhosts: RwLock<HashMap<Arc<str>, VirtualHost>>,
-    /// Changed documents. Locked while they are applied to memory.
-    pub(crate) watch: Mutex<DocumentWatch>,
-    /// Notifies sessions that a vhost was deleted.
-    changed: tokio::sync::watch::Sender<()>,
-    pub(crate) shared: Shared,
-    pub(crate) options: TopologyOptions,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct TopologyOptions {
-    /// A node disconnected for this long is lost, and its transient entities are deleted.
-    pub gone_after: Duration,
-}
-
-impl Default for TopologyOptions {
-    fn default() -> Self {
-        Self { gone_after: RUN_GONE_AFTER }
-    }
-}
+pub struct Topology(pub(crate) Arc<Registry>);
 
 /// A topology that does not keep itself alive.
 #[derive(Clone, Debug)]
-pub struct WeakTopology(Weak<Inner>);
+pub struct WeakTopology(Weak<Registry>);
 
 impl WeakTopology {
     pub fn upgrade(&self) -> Option<Topology> {
@@ -85,13 +54,12 @@ impl Topology {
             let default = VirtualHost::new(DEFAULT_VHOST, 0, &broker, &shared);
             vhosts.insert(Arc::from(DEFAULT_VHOST), default);
             let (vhosts, changed) = (RwLock::new(vhosts), tokio::sync::watch::Sender::new(()));
-            Inner { broker, run, vhosts, watch, changed, shared, options }
+            Registry { broker, run, vhosts, watch, changed, shared, options }
         });
         let topology = Self(inner);
-        recovery::recover(&topology).await?;
+        recovery::recover(&topology.0).await?;
         let inner = &topology.0;
-        let expiry = Arc::clone(&inner.shared.expiry);
-        let expiring = lifecycle::run(Arc::downgrade(inner), expiry);
+        let expiring = expiry::run(Arc::downgrade(inner), Arc::clone(&inner.shared.expiry));
         inner.broker.vital(Task::AmqpQueueExpiry, expiring);
         let following = projection::run(Arc::downgrade(inner), more);
         inner.broker.vital(Task::AmqpProjection, following);
@@ -203,41 +171,5 @@ impl Topology {
         });
         let deleted = futures_util::future::join_all(deleted).await;
         deleted.into_iter().collect()
-    }
-}
-
-/// The document spaces of a vhost's contents.
-pub(crate) const IN_VHOSTS: [&str; 7] =
-    [VHOST_METADATA, POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
-
-impl Inner {
-    pub(crate) fn vhost(&self, name: &str) -> Option<VirtualHost> {
-        self.vhosts.read().get(name).cloned()
-    }
-
-    pub(crate) fn all_vhosts(&self) -> Vec<VirtualHost> {
-        self.vhosts.read().values().cloned().collect()
-    }
-
-    /// Returns whether this very vhost still exists, and not only one of its name.
-    pub(crate) fn has(&self, vhost: &VirtualHost) -> bool {
-        self.vhost(vhost.name()).is_some_and(|known| known.is(vhost))
-    }
-
-    pub(crate) async fn delete_owned(
-        &self,
-        vhost: &str,
-        queue: &str,
-        owner: OwnerId,
-    ) -> Result<(), StoreError> {
-        match self.vhost(vhost) {
-            Some(vhost) => vhost.delete_owned(owner, queue).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Makes sessions recheck their vhosts.
-    pub(crate) fn note_change(&self) {
-        self.changed.send_replace(());
     }
 }

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::limits::{AUDIT_EVENTS_QUEUED_MAX, AUDIT_TEXT_BYTES_MAX};
+use crate::user_name::ANONYMOUS;
 use base::HashSet;
 use broker::Broker;
 use parking_lot::Mutex;
@@ -26,8 +27,6 @@ use tasks::Task;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::quotas::meter::ANONYMOUS;
-use crate::users::Users;
 use sampled::{Denials, LogIns};
 
 /// The topic of events.
@@ -238,20 +237,6 @@ impl Audit {
         let asked = RequestedAction { action, resource: "", name: String::new() };
         let event = inner.event(name, address, asked, Outcome::LogInRefused);
         inner.queue(Event { rule: reason.to_owned(), more_before: before, ..event });
-    }
-}
-
-impl Users {
-    /// Enables the audit; called once, before clients log in.
-    pub fn set_audit(&self, audit: Audit) {
-        self.0.failures.set_audit(audit.clone());
-        let set = self.0.audit.set(audit);
-        debug_assert!(set.is_ok(), "it was set before");
-    }
-
-    /// The audit that records the actions of users.
-    pub fn audit(&self) -> Audit {
-        self.0.audit.get().cloned().unwrap_or_default()
     }
 }
 

@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use world::{SimulatedDisk, World};
 
 use super::*;
-use crate::users::SettingsUser;
-use crate::{AccessTarget, Operation, Principal, Rights};
+use crate::{AccessTarget, Operation, Principal, Rights, SettingsUser, Users};
 
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const SOON: Duration = Duration::from_secs(60);

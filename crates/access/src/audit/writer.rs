@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use super::{AuditQueueItem, Event, TARGET, TOPIC};
 use crate::limits::{AUDIT_EVENTS_AT_ONCE_MAX, AUDIT_KEPT_BYTES, AUDIT_KEPT_MS};
 use broker::{AppendBatch, Broker};
 use record::{BatchBuilder, BatchOptions};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
-
-use super::{AuditQueueItem, Event, TARGET, TOPIC};
 
 /// Interval between retries of a failed write.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);

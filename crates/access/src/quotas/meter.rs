@@ -13,9 +13,7 @@ use world::Instant;
 
 use super::bucket::Bucket;
 use super::{Protocol, Quotas};
-
-/// Principal of an unauthenticated Kafka connection (`User:ANONYMOUS`).
-pub const ANONYMOUS: &str = "ANONYMOUS";
+use crate::user_name::ANONYMOUS;
 
 /// The client that is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

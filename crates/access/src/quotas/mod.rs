@@ -37,8 +37,8 @@ use tasks::Task;
 use tokio::sync::watch;
 use world::Instant;
 
+use crate::error::OpenError;
 use crate::limits::{QUOTA_BUCKETS_MIN, QUOTAS_MAX};
-use crate::store::OpenError;
 pub use alteration::Alteration;
 use bucket::Bucket;
 pub use filter::{Component, Filter, Match};

@@ -7,7 +7,7 @@ use documents::{StoreError, WritePrecondition};
 use serde::{Deserialize, Serialize};
 
 use super::Table;
-use crate::store::OpenError;
+use crate::error::OpenError;
 
 pub(super) const SPACE: &str = "access.quotas";
 const DOCUMENT: &str = "kafka";
