@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use consensus::Role;
 use machine::{Command, Refusal};
+use shard::LocalShard;
 use shard::Shard;
 use shard::error::{ExecuteError, Unavailable};
+use shard::local_shard::NewestReport;
 use tokio::sync::watch;
 use tokio::time::timeout;
-
-use crate::leader_gossip::NewestReport;
-use crate::local_shard::LocalShard;
 
 /// Changes adopted by one log entry.
 const CHANGES_PER_ENTRY: usize = 20_000;
@@ -61,7 +60,7 @@ struct Membership {
 
 impl Membership {
     fn of(local: &LocalShard) -> Self {
-        let (heard, rows) = (local.heard.subscribe(), local.shard.adopted.subscribe());
+        let (heard, rows) = (local.newest_report.subscribe(), local.shard.adopted.subscribe());
         Self { role: local.role(), heard, rows }
     }
 

@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use machine::Role;
 use parking_lot::Mutex;
+use shard::LocalShard;
 use shard::barrier::Barriers;
 use shard::cpu::CpuPool;
 use shard::delivery::trace_queue::TraceFeed;
@@ -23,22 +24,23 @@ use shard_peers::{Peers, Remote};
 use tasks::{Failure, Task};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use upkeep::backup::{Backups, WeakBackups};
+use upkeep::scrub::Scrubbing;
+use upkeep::{disk_watchdog, housekeeping, moves, scrub};
 use world::{Clock, Entropy, Workers, World};
 
-use crate::backups::Backups;
+use crate::adoption;
 use crate::budget::{Budget, Permit};
-use crate::disk_health::DiskHealth;
 use crate::error::OpenError;
-use crate::forwarding::ForwardQueue;
-use crate::leader_gossip::LeaderGossip;
-use crate::local_shard::{Common, LocalShard};
-use crate::proxy::PeerService;
-use crate::scrub::Scrubbing;
+use crate::leadership::disk_health::DiskHealth;
+use crate::leadership::leader_gossip::LeaderGossip;
+use crate::leadership::{gossip_forwarding, leader_balance, majority_report, slow_disk};
+use crate::opening::local_shard::{OpeningContext, open_shard};
+use crate::opening::{cluster_id, founding, layout, level};
+use crate::remote::forwarding::ForwardQueue;
+use crate::remote::peer_service::PeerService;
+use crate::remote::remote_watch;
 use crate::yield_budget::YieldSlots;
-use crate::{
-    adoption, cluster_id, founding, gossip_forwarding, housekeeping, layout, leader_balance, level,
-    majority_report, moves, remote_watch, scrub, slow_disk, watchdog,
-};
 
 pub use crate::options::BrokerOptions;
 
@@ -139,7 +141,7 @@ impl Broker {
             cluster.groups().serve_proxy(Arc::clone(&led_here) as _);
         }
         let (traces, traced) = TraceFeed::new();
-        let common = Common {
+        let context = OpeningContext {
             world: &world,
             dir,
             options: &options,
@@ -151,9 +153,9 @@ impl Broker {
             level: &level,
             traces: &traces,
         };
-        layout::prepare(&common).await?;
+        layout::prepare(&context).await?;
         let cluster_id = cluster_id::open(&world, dir, options.cluster.as_deref())?;
-        let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
+        let catalog = open_shard(&context, Role::Catalog, None).await?;
         let mut shards = vec![Arc::new(catalog)];
         if let Some(node) = &options.cluster {
             let reporting =
@@ -174,7 +176,7 @@ impl Broker {
         let mut adopting = Vec::new();
         for shard in (1..=shard_count).map(ShardId) {
             let catalog = &shards[0].shard;
-            let local = match founding::shard(&common, shard, catalog).await {
+            let local = match founding::shard(&context, shard, catalog).await {
                 Ok(local) => Arc::new(local),
                 Err(error) => return Err(founding::shut_down_after(&shards, &failure, error).await),
             };
@@ -195,6 +197,8 @@ impl Broker {
             Arc::clone(peers.session_users()),
             Arc::clone(peers.unread()),
         ));
+        let backups = Backups::new(shards.clone(), Arc::clone(&peers), Arc::clone(&world.entropy));
+        led_here.set_backups(Arc::new(WeakBackups::new(&backups)));
         let lines = options
             .cluster
             .iter()
@@ -224,12 +228,11 @@ impl Broker {
             config_changes: tokio::sync::Mutex::default(),
             failure: failure.clone(),
             scrubbing: Arc::clone(&scrubbing),
-            backups: Arc::default(),
+            backups,
             traces,
             tasks: Mutex::new(None),
             world,
         }));
-        led_here.set_backups(Arc::new(broker.downgrade()));
         if options.cluster.is_none() {
             broker.adopted().await?;
         }
@@ -249,12 +252,12 @@ impl Broker {
         );
         let levelling = tasks::vital(Task::FeatureLevel, following, &failure);
         let shards: Vec<_> = broker.0.shards.iter().map(Arc::downgrade).collect();
-        let looking = watchdog::run(shards.clone());
+        let looking = disk_watchdog::run(shards.clone());
         let watchdog = tasks::vital(Task::DiskWatchdog, looking, &failure);
         let clock = Arc::clone(&broker.0.world.clock);
         let looking = scrub::run(shards.clone(), options.scrub_interval, scrubbing, clock);
         let scrubbing = tasks::vital(Task::Scrub, looking, &failure);
-        let backups = Arc::clone(&broker.0.backups);
+        let backups = Arc::downgrade(&broker.0.backups);
         let keeping = housekeeping::run(shards.clone(), backups, options.housekeeping_interval);
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         let leading = options.cluster.as_ref().map(|node| {
@@ -333,7 +336,8 @@ impl Broker {
         &self.0.scrubbing
     }
 
-    pub(crate) fn backups(&self) -> &Backups {
+    /// The backups being taken from this node.
+    pub fn backups(&self) -> &Backups {
         &self.0.backups
     }
 

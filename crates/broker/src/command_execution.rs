@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::ADOPTED_WITHIN;
 use base::{Levelled, ShardId};
 use futures_util::future::try_join_all;
 use machine::command::Home;
 use machine::{Command, Outcome, Refusal};
+use shard::LocalShard;
 use shard::error::{ExecuteError, Unavailable};
 use shard::limits::MAJORITY_AWAITED_FOR;
 use shard::request::Request;
@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use world::Instant;
 
 use crate::broker::Broker;
-use crate::local_shard::LocalShard;
+use crate::limits::ADOPTED_WITHIN;
 
 /// Time limit for a change of the catalog to find a leader.
 const EXECUTED_WITHIN: Duration = Duration::from_secs(5);

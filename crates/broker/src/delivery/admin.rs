@@ -17,10 +17,9 @@ use shard::error::{ExecuteError, Unavailable};
 use shard::timeline::Shifts;
 use tokio::sync::oneshot;
 
-use crate::broker::Broker;
-
 use super::record_reader::{RecordReader, read_shared};
 use super::session::LeaseSession;
+use crate::broker::Broker;
 
 impl Broker {
     /// A new session that consumes and takes by lease.

@@ -6,12 +6,12 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::limits::ADOPTED_WITHIN;
 use base::LeaseGroupId;
 use shard::error::Unavailable;
 use tokio::time::{Instant, sleep};
 
 use crate::broker::Broker;
+use crate::limits::ADOPTED_WITHIN;
 
 /// Pause before the next request to a leader that did not know the group.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);

@@ -14,9 +14,8 @@ use shard::delivery::inspect::{PeekOptions, PeekedRecord};
 use shard::error::Unavailable;
 use tokio::sync::oneshot;
 
-use crate::broker::Broker;
-
 use super::record_reader::RecordReader;
+use crate::broker::Broker;
 
 /// Selection of the dead letters to redrive.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,20 +10,19 @@
 //! leader is queried.
 //!
 //! * [`partitions`], [`progress`], [`offsets`]: by subject
-//! * `remote_query`: queries of lists to leaders ([`crate::query_client`]); `reading`: records
+//! * `remote_query`: queries of lists to leaders ([`crate::remote::query_client`])
 
 pub mod offsets;
 pub mod partitions;
 pub mod progress;
-mod reading;
 mod remote_query;
 
 use base::{PartitionId, ShardId, TopicId};
 use machine::Rows;
+use shard::LocalShard;
 use shard::error::Unavailable;
 
 use crate::broker::Broker;
-use crate::local_shard::LocalShard;
 
 pub(crate) use remote_query::RemoteQuery;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base::{PartitionId, ShardId};
 use futures_util::future::try_join_all;
 use machine::{Command, CommitOffset, CommittedOffset, Group, Outcome, Refusal};
+use shard::LocalShard;
 use shard::error::{ExecuteError, Unavailable};
 use shard::request::Request;
 use shard_peers::shard_query::{
@@ -15,7 +16,6 @@ use tokio::sync::oneshot;
 
 use super::ShardClient;
 use super::remote_query::RemoteQuery;
-use crate::local_shard::LocalShard;
 use crate::routing::HomeTerm;
 
 /// Returns names of a shard's groups with committed offsets after this one, sorted, up to a maximum number.

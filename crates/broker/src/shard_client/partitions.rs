@@ -2,14 +2,14 @@
 
 use base::{HashMap, Offset, PartitionId, TopicId};
 use machine::{Command, Outcome, Partition, Refusal, Rows};
+use shard::LocalShard;
 use shard::error::{ExecuteError, Unavailable};
+use shard_peers::bounds::Bounds;
 use shard_peers::shard_query::{ShardQuery, ShardQueryReply, epoch_at};
 
 use super::ShardClient;
 use super::remote_query::RemoteQuery;
-use crate::local_shard::LocalShard;
 use crate::routing::Leaders;
-use shard_peers::bounds::Bounds;
 
 /// The largest leader epoch with records that is not above the requested one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

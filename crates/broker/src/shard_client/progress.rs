@@ -3,6 +3,7 @@
 use base::{HashMap, LeaseGroupId, Offset, PartitionId, TopicId};
 use futures_util::future::try_join_all;
 use machine::{Command, Refusal, Rows};
+use shard::LocalShard;
 use shard::error::{ExecuteError, Unavailable};
 use shard_peers::shard_query::{
     ASKED_AT_ONCE_MAX, GroupSnapshot, LeaseProgress, ShardQuery, ShardQueryReply,
@@ -10,7 +11,6 @@ use shard_peers::shard_query::{
 
 use super::ShardClient;
 use super::remote_query::RemoteQuery;
-use crate::local_shard::LocalShard;
 
 impl ShardClient<'_> {
     /// Returns a group's progress in each of these partitions of its topic.

@@ -3,13 +3,13 @@
 use base::ShardId;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
+use shard::LocalShard;
 use shard::error::{FetchError, Unavailable};
 use shard_peers::shard_query::{ASKED_AT_ONCE_MAX, ShardQuery, ShardQueryReply};
 use tokio::time::Duration;
 
 use crate::broker::Broker;
-use crate::local_shard::LocalShard;
-use crate::query_client::{self, ANSWERED_WITHIN};
+use crate::remote::query_client::{self, ANSWERED_WITHIN};
 
 /// How to build a query from a list, and how to extract its replies.
 pub(crate) struct RemoteQuery<Q, A> {

@@ -2,9 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::limits::{
-    TRACED_READ_BYTES_MAX, TRACED_READ_FROM_BEFORE_MS, TRACED_READ_WITHIN, TRACED_READS_AT_ONCE,
-};
 use base::limits::LEASE_READ_BYTES;
 use base::topics::TRACE;
 use base::{Offset, PartitionId};
@@ -18,10 +15,12 @@ use shard::journal_batches::batches_in;
 use tokio::sync::Semaphore;
 use world::Instant;
 
-use crate::broker::Broker;
-
 use super::super::history_query::{HistoryEvent, RecordHistory};
 use super::trace_record::{TraceRecord, key};
+use crate::broker::Broker;
+use crate::limits::{
+    TRACED_READ_BYTES_MAX, TRACED_READ_FROM_BEFORE_MS, TRACED_READ_WITHIN, TRACED_READS_AT_ONCE,
+};
 
 /// Permits of concurrent scans on this node.
 static READS: Semaphore = Semaphore::const_new(TRACED_READS_AT_ONCE);

@@ -3,10 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::limits::{
-    TRACED_BATCH_BYTES, TRACED_KEPT_BYTES, TRACED_KEPT_MS, TRACED_RUNS_OF_STEP_MAX,
-    TRACED_STEPS_AT_ONCE_MAX, TRACED_STEPS_WRITTEN_EVERY, TRACED_TRIES_MAX,
-};
 use base::topics::TRACE;
 use base::{Offset, PartitionId};
 use dispatch::SessionId;
@@ -18,9 +14,12 @@ use shard::limits::HISTORY_SESSIONS_KEPT;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::broker::{Broker, WeakBroker};
-
 use super::trace_record::{TraceRecord, key};
+use crate::broker::{Broker, WeakBroker};
+use crate::limits::{
+    TRACED_BATCH_BYTES, TRACED_KEPT_BYTES, TRACED_KEPT_MS, TRACED_RUNS_OF_STEP_MAX,
+    TRACED_STEPS_AT_ONCE_MAX, TRACED_STEPS_WRITTEN_EVERY, TRACED_TRIES_MAX,
+};
 
 /// Delay before a failed write is retried.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
