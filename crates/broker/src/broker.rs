@@ -64,7 +64,7 @@ struct Inner {
     _relays: Arc<Relays>,
     level: Arc<ClusterLevel>,
     /// Connections to the leader of each shard with rows. Empty where the node is alone.
-    lines: Vec<Arc<ForwardQueue>>,
+    forward_queues: Vec<Arc<ForwardQueue>>,
     barriers: Barriers,
     leader_gossip: Arc<LeaderGossip>,
     disk_health: Arc<DiskHealth>,
@@ -99,7 +99,7 @@ struct Tasks {
 }
 
 /// Interval of checks for a leader.
-const LEADER_LOOK_EVERY: Duration = Duration::from_millis(10);
+const LEADER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A broker that does not keep itself alive.
 #[derive(Clone, Debug)]
@@ -199,13 +199,13 @@ impl Broker {
         ));
         let backups = Backups::new(shards.clone(), Arc::clone(&peers), Arc::clone(&world.entropy));
         led_here.set_backups(Arc::new(WeakBackups::new(&backups)));
-        let lines = options
+        let forward_queues = options
             .cluster
             .iter()
             .flat_map(|node| shards[1..].iter().filter_map(|shard| ForwardQueue::new(shard, node)));
-        let lines = lines.collect();
+        let forward_queues = forward_queues.collect();
         let broker = Self(Arc::new(Inner {
-            lines,
+            forward_queues,
             drivers,
             behind_at_open,
             node: options.node,
@@ -263,8 +263,9 @@ impl Broker {
         let leading = options.cluster.as_ref().map(|node| {
             let spreading =
                 leader_balance::run(Remote::new(node), Arc::clone(&health), shards.clone());
-            let heard = Arc::clone(&broker.0.leader_gossip);
-            let gossip_forwarding = gossip_forwarding::run(heard, Arc::clone(node), shards.clone());
+            let gossip = Arc::clone(&broker.0.leader_gossip);
+            let gossip_forwarding =
+                gossip_forwarding::run(gossip, Arc::clone(node), shards.clone());
             let watchers = Arc::clone(&broker.0.watchers);
             let watching = remote_watch::run(Remote::new(node), shards.clone(), watchers);
             let looking = slow_disk::run(Arc::clone(node), health, shards);
@@ -355,22 +356,22 @@ impl Broker {
         for shard in self.shards_with_rows() {
             // Founding or joining the shard makes the node a member meanwhile.
             while !shard.is_ready(version)? {
-                sleep(LEADER_LOOK_EVERY).await;
+                sleep(LEADER_CHECK_INTERVAL).await;
             }
             if !shard.has_rows() {
                 self.adopted_elsewhere(shard, version).await?;
             }
         }
         while self.local_shards().iter().any(|shard| shard.leader().is_none()) {
-            sleep(LEADER_LOOK_EVERY).await;
+            sleep(LEADER_CHECK_INTERVAL).await;
         }
         Ok(())
     }
 
     /// Returns the connection to the leader of a shard with rows, by its place among those; `None` where the node is
     /// alone.
-    pub(crate) fn line(&self, place: usize) -> Option<&Arc<ForwardQueue>> {
-        self.0.lines.get(place)
+    pub(crate) fn forward_queue(&self, place: usize) -> Option<&Arc<ForwardQueue>> {
+        self.0.forward_queues.get(place)
     }
 
     /// Creates a watch; each waiter for records needs its own.

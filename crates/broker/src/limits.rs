@@ -12,7 +12,7 @@ pub const DISK_STUCK_AFTER: Duration = Duration::from_millis(500);
 /// A node whose disk was stuck may lead again once the disk was not slow for this long.
 pub const DISK_WELL_AFTER: Duration = Duration::from_secs(60);
 /// A node with such a disk campaigns nevertheless once a shard had no leader for this long.
-pub const STANDS_ANYWAY_AFTER: Duration = Duration::from_secs(1);
+pub const CAMPAIGNS_ANYWAY_AFTER: Duration = Duration::from_secs(1);
 /// A change of the catalog is confirmed after this time even if a shard has not adopted it: the shard may have no
 /// leader.
 pub const ADOPTED_WITHIN: Duration = Duration::from_secs(5);

@@ -10,11 +10,11 @@ use tokio::time::MissedTickBehavior;
 
 use crate::limits::SYNC_HUNG_AFTER;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Separate from housekeeping, which itself waits for the log.
 pub async fn run(shards: Vec<Weak<LocalShard>>) {
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut hung: Vec<HungSync> = Vec::new();
     loop {
@@ -23,7 +23,7 @@ pub async fn run(shards: Vec<Weak<LocalShard>>) {
         for (hung, shard) in hung.iter_mut().zip(&shards) {
             let Some(shard) = shard.upgrade() else { return };
             let number = shard.id().0;
-            match hung.look(&shard.journal().stats()) {
+            match hung.check(&shard.journal().stats()) {
                 Some(Change::Hangs(since)) => tracing::error!(
                     shard = number,
                     seconds = since.as_secs(),
@@ -47,7 +47,7 @@ enum Change {
 struct HungSync(bool);
 
 impl HungSync {
-    fn look(&mut self, stats: &Stats) -> Option<Change> {
+    fn check(&mut self, stats: &Stats) -> Option<Change> {
         let hung_for = stats.busy_for.filter(|busy| *busy >= SYNC_HUNG_AFTER);
         let change = match (self.0, hung_for) {
             (false, Some(since)) => Change::Hangs(since),
@@ -71,11 +71,11 @@ mod tests {
     fn hang_and_its_end_are_each_reported_once() {
         let mut hung = HungSync::default();
         let ten = Duration::from_secs(10);
-        assert_eq!(hung.look(&stats(None)), None);
-        assert_eq!(hung.look(&stats(Some(ten / 2))), None);
-        assert_eq!(hung.look(&stats(Some(ten))), Some(Change::Hangs(ten)));
-        assert_eq!(hung.look(&stats(Some(ten * 2))), None);
-        assert_eq!(hung.look(&stats(None)), Some(Change::Returned));
-        assert_eq!(hung.look(&stats(None)), None);
+        assert_eq!(hung.check(&stats(None)), None);
+        assert_eq!(hung.check(&stats(Some(ten / 2))), None);
+        assert_eq!(hung.check(&stats(Some(ten))), Some(Change::Hangs(ten)));
+        assert_eq!(hung.check(&stats(Some(ten * 2))), None);
+        assert_eq!(hung.check(&stats(None)), Some(Change::Returned));
+        assert_eq!(hung.check(&stats(None)), None);
     }
 }

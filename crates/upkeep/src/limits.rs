@@ -12,7 +12,7 @@ pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
 /// an operator requests.
 pub const SCRUB_BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 pub const SCRUB_BYTES_PER_SECOND_MAX: u64 = 32 << 20;
-pub const SCRUB_BYTES_PER_SECOND_ASKED: u64 = 64 << 20;
+pub const SCRUB_BYTES_PER_SECOND_REQUESTED: u64 = 64 << 20;
 /// Backup bytes that a node sends in a second, so that its disk can do its other work.
 pub const BACKUP_BYTES_PER_SECOND: u64 = 64 << 20;
 /// How long a node holds a backup that is not fetched.

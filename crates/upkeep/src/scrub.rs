@@ -17,7 +17,7 @@ use tokio::time::{sleep, sleep_until};
 use world::{Clock, Instant};
 
 use crate::limits::{
-    SCRUB_BYTES_PER_SECOND_ASKED, SCRUB_BYTES_PER_SECOND_MAX, SCRUB_BYTES_PER_SECOND_MIN,
+    SCRUB_BYTES_PER_SECOND_MAX, SCRUB_BYTES_PER_SECOND_MIN, SCRUB_BYTES_PER_SECOND_REQUESTED,
 };
 
 /// Delay of the first pass after a start, which has enough to read.
@@ -29,7 +29,7 @@ const SLOW_WRITE_PAUSE: Duration = Duration::from_millis(100);
 /// State shared by the task and its callers.
 #[derive(Debug, Default)]
 pub struct Scrubbing {
-    asked: Notify,
+    requested: Notify,
     state: Mutex<State>,
 }
 
@@ -44,7 +44,7 @@ impl Scrubbing {
     pub fn begin(&self) -> bool {
         let is_idle = self.state.lock().under_way.is_none();
         if is_idle {
-            self.asked.notify_one();
+            self.requested.notify_one();
         }
         is_idle
     }
@@ -68,7 +68,7 @@ pub async fn run(
     loop {
         let rate = tokio::select! {
             biased;
-            () = scrubbing.asked.notified() => None,
+            () = scrubbing.requested.notified() => None,
             () = sleep_until(next), if interval.is_some() => interval,
         };
         next = Instant::now() + interval.unwrap_or(FIRST_AFTER);
@@ -83,7 +83,7 @@ pub async fn run(
 
 /// Returns the bytes read per second for this total: in half of the interval, or soon on request.
 fn rate_of(bytes: u64, interval: Option<Duration>) -> u64 {
-    let Some(interval) = interval else { return SCRUB_BYTES_PER_SECOND_ASKED };
+    let Some(interval) = interval else { return SCRUB_BYTES_PER_SECOND_REQUESTED };
     let rate = bytes / (interval.as_secs() / 2).max(1);
     rate.clamp(SCRUB_BYTES_PER_SECOND_MIN, SCRUB_BYTES_PER_SECOND_MAX)
 }
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(rate_of(1 << 30, week), SCRUB_BYTES_PER_SECOND_MIN);
         assert_eq!(rate_of(2 << 40, week), (2 << 40) / (7 * 43_200));
         assert_eq!(rate_of(1 << 50, week), SCRUB_BYTES_PER_SECOND_MAX);
-        assert_eq!(rate_of(1 << 20, None), SCRUB_BYTES_PER_SECOND_ASKED);
+        assert_eq!(rate_of(1 << 20, None), SCRUB_BYTES_PER_SECOND_REQUESTED);
         assert_eq!(rate_of(1 << 50, Some(Duration::ZERO)), SCRUB_BYTES_PER_SECOND_MAX);
     }
 }

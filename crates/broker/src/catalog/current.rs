@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use crate::broker::Broker;
 
 /// Delay before a retry while the catalog has no known leader or its leader has stepped down.
-const AGAIN_AFTER: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 impl Broker {
     /// Number of this node's start. Always 0 on a node that is alone.
@@ -68,7 +68,7 @@ impl Broker {
                     catalog.shard.reaches(versions).await;
                     return Ok(());
                 }
-                Err(Unavailable::NotLeader | Unavailable::Unanswered) => sleep(AGAIN_AFTER).await,
+                Err(Unavailable::NotLeader | Unavailable::Unanswered) => sleep(RETRY_DELAY).await,
                 Err(ended) => return Err(ended),
             }
         }

@@ -57,12 +57,12 @@ impl Broker {
         let here = self.node();
         let others = local.replicas().into_iter().filter(|node| *node != here);
         let remote = self.peers().remote();
-        let asked = others.map(async |node| {
-            let said = match remote {
+        let replies = others.map(async |node| {
+            let reply = match remote {
                 Some(remote) => remote.look(node, shard, &look, HISTORY_WITHIN).await.ok(),
                 None => None,
             };
-            (node, said)
+            (node, reply)
         });
         // A node without a replica knows nothing, which does not mean that nothing happened.
         let ours = async {
@@ -73,10 +73,10 @@ impl Broker {
                 false => None,
             }
         };
-        let (ours, others) = join(ours, join_all(asked)).await;
+        let (ours, others) = join(ours, join_all(replies)).await;
         let mut history = RecordHistory::default();
-        for (node, said) in ours.into_iter().chain(others) {
-            let Some(HistoryReply { standings, since_ms, past }) = said else {
+        for (node, reply) in ours.into_iter().chain(others) {
+            let Some(HistoryReply { standings, since_ms, past }) = reply else {
                 history.silent.push(node);
                 continue;
             };
@@ -121,16 +121,16 @@ impl Broker {
                 _ => users.extend(known.of(session).map(|user| (session, user))),
             }
         }
-        let asked = of_nodes.into_iter().map(async |(node, sessions)| match remote {
+        let replies = of_nodes.into_iter().map(async |(node, sessions)| match remote {
             Some(remote) => {
-                let said = remote.session_users(node, shard, &sessions, HISTORY_WITHIN).await;
-                let said = said.unwrap_or_default().into_iter();
-                sessions.into_iter().zip(said).collect()
+                let reply = remote.session_users(node, shard, &sessions, HISTORY_WITHIN).await;
+                let reply = reply.unwrap_or_default().into_iter();
+                sessions.into_iter().zip(reply).collect()
             }
             None => Vec::new(),
         });
-        let said = join_all(asked).await.into_iter().flatten();
-        users.extend(said.filter_map(|(session, user)| Some((session, user?))));
+        let reply = join_all(replies).await.into_iter().flatten();
+        users.extend(reply.filter_map(|(session, user)| Some((session, user?))));
         users
     }
 }

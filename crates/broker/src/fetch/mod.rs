@@ -27,7 +27,7 @@ use crate::shard_reads::{
 };
 
 /// Delay before the next attempt to find or query the shard's leader.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 impl Broker {
     /// Returns the start and end of a partition as known to this node; `None` also if it has no rows of the
@@ -158,7 +158,7 @@ impl Broker {
                     if begun.elapsed() >= MAJORITY_AWAITED_FOR && !shard.majority_is_connected() {
                         return Err(why);
                     }
-                    sleep(ASK_AGAIN_AFTER).await;
+                    sleep(RETRY_DELAY).await;
                 }
                 Err(ended) => return Err(ended),
             }

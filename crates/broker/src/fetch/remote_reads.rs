@@ -19,7 +19,7 @@ impl Broker {
         if shard.has_rows() {
             return Ok(self.bounds(partition));
         }
-        let part = |told| match told {
+        let part = |reply| match reply {
             ShardQueryReply::Bounds(bounds) if bounds.len() == 1 => Some(bounds[0]),
             _ => None,
         };
@@ -33,8 +33,8 @@ impl Broker {
         bytes_max: usize,
     ) -> Result<Batches, FetchError> {
         let bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
-        let question = ShardQuery::Read { partition, offset, bytes_max };
-        match self.query_leader(self.shard_of(partition), &question).await? {
+        let query = ShardQuery::Read { partition, offset, bytes_max };
+        match self.query_leader(self.shard_of(partition), &query).await? {
             (ShardQueryReply::Read(Bounds { log_start, end }), body) => {
                 if !are_sound(&body, offset, end) {
                     tracing::warn!(%partition, offset, "what a leader reads is damaged");
@@ -68,9 +68,9 @@ impl Broker {
     async fn timed_elsewhere(
         &self,
         partition: PartitionId,
-        question: ShardQuery,
+        query: ShardQuery,
     ) -> Result<Option<TimedOffset>, FetchError> {
-        match self.query_leader(self.shard_of(partition), &question).await? {
+        match self.query_leader(self.shard_of(partition), &query).await? {
             (ShardQueryReply::Timed(found), _) => Ok(found),
             _ => Err(Unavailable::Unanswered.into()),
         }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::leader_gossip::LeaderGossip;
 
 /// Interval of checks of the connections.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Forwards the gossip to the shards. Ends when they are gone.
 pub(crate) async fn run(
@@ -18,7 +18,7 @@ pub(crate) async fn run(
     node: Arc<cluster::Node>,
     shards: Vec<Weak<LocalShard>>,
 ) {
-    let mut looks = interval(LOOK_EVERY);
+    let mut looks = interval(CHECK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

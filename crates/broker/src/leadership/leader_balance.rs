@@ -21,13 +21,13 @@ use super::disk_health::DiskHealth;
 /// Longest time for which a stopping node continues to serve while other members catch up.
 const KEPT_UP_WITHIN: Duration = Duration::from_secs(5);
 /// At most one shard is handed back in this interval.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time before a returned node gets shards back: it has to catch up first, and may fail again.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
 /// Time for which a shard stays where it is after an attempt.
-const AGAIN_AFTER: Duration = Duration::from_secs(60);
+const RETRY_DELAY: Duration = Duration::from_secs(60);
 /// The same for a drained node: the new leader may have been behind.
-const DRAINED_AGAIN_AFTER: Duration = Duration::from_secs(3);
+const DRAINED_RETRY_DELAY: Duration = Duration::from_secs(3);
 
 /// Returns the node that founds the shard's group, and leads it when it can: one of the voters that may lead. `nodes`
 /// are all nodes of the cluster, in the order of their numbers. The choice in turn gives each node as many shards to
@@ -80,7 +80,7 @@ pub(crate) fn nodes_of(node: &Node) -> Vec<u64> {
 /// Hands shards back to their preferred nodes. Ends when the shards are gone.
 pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Weak<LocalShard>>) {
     let node = remote.node();
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut not_before: BTreeMap<ShardId, Instant> = BTreeMap::new();
     loop {
@@ -106,7 +106,7 @@ pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Wea
                 let may_take = |id| id != here.0 && may_lead(id);
                 let to = preferred(&nodes, &members, shard.id(), may_take);
                 if let Some(to) = to {
-                    not_before.insert(shard.id(), now + DRAINED_AGAIN_AFTER);
+                    not_before.insert(shard.id(), now + DRAINED_RETRY_DELAY);
                     hand_over(&shard, to).await;
                 }
                 continue;
@@ -121,7 +121,7 @@ pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Wea
             if connected_for(node, to) < Some(SETTLED_AFTER) {
                 continue;
             }
-            not_before.insert(shard.id(), now + AGAIN_AFTER);
+            not_before.insert(shard.id(), now + RETRY_DELAY);
             if remote.would_lead(to).await {
                 hand_over(&shard, to).await;
             }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 /// Time without a leader before the first report, and interval of the next ones.
 const REPORTED_AFTER: Duration = Duration::from_secs(3);
 const REPORTED_EVERY: Duration = Duration::from_secs(10);
-const REPORT_LOOK_EVERY: Duration = Duration::from_millis(500);
+const REPORT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Names the voters and those of them that this node is connected to, itself included.
 fn waits_for(node: &Node, members: &Members) -> String {
@@ -60,6 +60,6 @@ pub(crate) async fn report(node: Weak<Node>, catalog: Weak<LocalShard>) {
             }
         }
         drop(node);
-        sleep(REPORT_LOOK_EVERY).await;
+        sleep(REPORT_CHECK_INTERVAL).await;
     }
 }

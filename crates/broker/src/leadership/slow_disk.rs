@@ -19,11 +19,11 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use super::disk_health::DiskHealth;
 use super::leader_balance::{connected_for, hand_over};
-use crate::limits::{DISK_SLOW_AFTER, DISK_STUCK_AFTER, DISK_WELL_AFTER, STANDS_ANYWAY_AFTER};
+use crate::limits::{CAMPAIGNS_ANYWAY_AFTER, DISK_SLOW_AFTER, DISK_STUCK_AFTER, DISK_WELL_AFTER};
 
-const STUCK_WORDS: &str = "the disk is stuck";
-const FULL_WORDS: &str = "the disk is full";
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const STUCK_REASON: &str = "the disk is stuck";
+const FULL_REASON: &str = "the disk is full";
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Delay of a check from which the process counts as paused meanwhile.
 const PAUSED_AFTER: Duration = Duration::from_millis(250);
 /// Time from one attempt to hand a shard over to the next one. Writes of the shard fail or wait meanwhile.
@@ -38,24 +38,24 @@ const HANDED_OVER_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 struct UninterruptedRun {
     since: Instant,
-    looked: Instant,
+    checked: Instant,
 }
 
 impl UninterruptedRun {
     fn new(now: Instant) -> Self {
-        Self { since: now, looked: now }
+        Self { since: now, checked: now }
     }
 
-    fn look(&mut self, now: Instant) {
-        if now >= self.looked + PAUSED_AFTER {
+    fn note_check(&mut self, now: Instant) {
+        if now >= self.checked + PAUSED_AFTER {
             self.since = now;
         }
-        self.looked = now;
+        self.checked = now;
     }
 
     /// Returns for how long a busy disk was observed to be busy, given its own report `busy_for`.
     fn seen(&self, busy_for: Option<Duration>) -> Option<Duration> {
-        busy_for.map(|busy_for| busy_for.min(self.looked - self.since))
+        busy_for.map(|busy_for| busy_for.min(self.checked - self.since))
     }
 }
 
@@ -71,7 +71,7 @@ struct Stall {
 impl Stall {
     /// Returns the members that make progress while this node's disk does not, and lag by little, in ascending order
     /// of lag.
-    fn look(&mut self, busy_for: Option<Duration>, progress: Option<&Progress>) -> Vec<u64> {
+    fn candidates(&mut self, busy_for: Option<Duration>, progress: Option<&Progress>) -> Vec<u64> {
         let busy_for = busy_for.filter(|busy| *busy >= DISK_SLOW_AFTER);
         let Some((busy_for, progress)) = busy_for.zip(progress) else {
             self.begun = None;
@@ -81,13 +81,17 @@ impl Stall {
         if busy_for < DISK_STUCK_AFTER {
             return Vec::new();
         }
-        let goes_on = |(node, has): &(&u64, &u64)| {
+        let makes_progress = |(node, has): &(&u64, &u64)| {
             let lacks = progress.last.saturating_sub(**has);
             let moved = begun.get(node).is_none_or(|had| had < has);
             lacks == 0 || (moved && lacks <= APPEND_ENTRIES_MAX as u64)
         };
-        let mut found: Vec<(u64, u64)> =
-            progress.matched.iter().filter(goes_on).map(|(node, has)| (*has, *node)).collect();
+        let mut found: Vec<(u64, u64)> = progress
+            .matched
+            .iter()
+            .filter(makes_progress)
+            .map(|(node, has)| (*has, *node))
+            .collect();
         found.sort_unstable_by(|one, other| other.cmp(one));
         found.into_iter().map(|(_, node)| node).collect()
     }
@@ -101,17 +105,17 @@ impl Stall {
         may
     }
 
-    /// Whether the node may campaign in the shard. `hears`: another leader sent a heartbeat lately.
-    fn may_stand(&mut self, is_well: bool, role: Role, hears: bool, now: Instant) -> bool {
+    /// Whether the node may campaign in the shard. `has_leader`: another leader sent a heartbeat lately.
+    fn may_campaign(&mut self, is_well: bool, role: Role, has_leader: bool, now: Instant) -> bool {
         let leaderless = match role {
             Role::None => true,
             Role::Leader { .. } => false,
             // The leader may be gone, and without a campaign this node finds no other one.
-            Role::Follower { .. } | Role::Learner { .. } => !hears,
+            Role::Follower { .. } | Role::Learner { .. } => !has_leader,
         };
         let since = leaderless.then(|| self.leaderless_since.unwrap_or(now));
         self.leaderless_since = since;
-        is_well || since.is_some_and(|since| now >= since + STANDS_ANYWAY_AFTER)
+        is_well || since.is_some_and(|since| now >= since + CAMPAIGNS_ANYWAY_AFTER)
     }
 }
 
@@ -156,7 +160,7 @@ async fn hand_on(
 pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<Weak<LocalShard>>) {
     let remote = Remote::new(&node);
     let mut was_full = false;
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stalls: Vec<Stall> = Vec::new();
     stalls.resize_with(shards.len(), Stall::default);
@@ -164,7 +168,7 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
     loop {
         ticks.tick().await;
         let now = Instant::now();
-        awake.look(now);
+        awake.note_check(now);
         let is_full = shards.iter().filter_map(Weak::upgrade).any(|shard| shard.disk_is_full());
         if is_full {
             health.note_stuck(now);
@@ -194,17 +198,18 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
             }
             if let Some(role) = shard.role() {
                 let role = *role.borrow();
-                let hears = shard.consensus.has_recent_leader(SILENT_AFTER);
-                let may_stand = stall.may_stand(health.is_well(now), role, hears, now);
-                shard.consensus.set_may_campaign(may_stand);
+                let has_leader = shard.consensus.has_recent_leader(SILENT_AFTER);
+                let may_campaign = stall.may_campaign(health.is_well(now), role, has_leader, now);
+                shard.consensus.set_may_campaign(may_campaign);
             }
             // Determined only where needed: this loop runs twenty times a second.
             let is_slow = busy_for >= Some(DISK_SLOW_AFTER);
             let progress = (is_slow || is_full).then(|| shard.consensus.progress()).flatten();
-            let (mut candidates, mut why) = (stall.look(busy_for, progress.as_ref()), STUCK_WORDS);
+            let (mut candidates, mut why) =
+                (stall.candidates(busy_for, progress.as_ref()), STUCK_REASON);
             if candidates.is_empty() && is_full {
                 (candidates, why) =
-                    (progress.as_ref().map(up_to_date).unwrap_or_default(), FULL_WORDS);
+                    (progress.as_ref().map(up_to_date).unwrap_or_default(), FULL_REASON);
             }
             if !candidates.is_empty() && stall.may_try(now) {
                 handing.push((shard, candidates, why));
@@ -215,7 +220,7 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
             hand_on(remote, health, &shard, candidates, why).await;
         });
         join_all(handing).await;
-        awake.looked = Instant::now();
+        awake.checked = Instant::now();
     }
 }
 
@@ -234,20 +239,20 @@ mod tests {
     fn shard_of_a_stuck_disk_goes_to_the_most_complete_working_member() {
         let mut stall = Stall::default();
         let then = progress(10, [(2, 8), (3, 7)]);
-        assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
+        assert_eq!(stall.candidates(SLOW, Some(&then)), [0; 0]);
         let now = progress(20, [(2, 15), (3, 20)]);
-        assert_eq!(stall.look(STUCK, Some(&now)), [3, 2]);
+        assert_eq!(stall.candidates(STUCK, Some(&now)), [3, 2]);
     }
 
     #[test]
     fn shard_stays_if_the_other_members_are_stuck_too() {
         let mut stall = Stall::default();
         let then = progress(10, [(2, 8), (3, 7)]);
-        assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
-        assert_eq!(stall.look(STUCK, Some(&progress(20, [(2, 8), (3, 7)]))), [0; 0]);
+        assert_eq!(stall.candidates(SLOW, Some(&then)), [0; 0]);
+        assert_eq!(stall.candidates(STUCK, Some(&progress(20, [(2, 8), (3, 7)]))), [0; 0]);
         // A member that lags much would have to catch up first.
         let far = progress(20 + APPEND_ENTRIES_MAX as u64, [(2, 8), (3, 9)]);
-        assert_eq!(stall.look(STUCK, Some(&far)), [0; 0]);
+        assert_eq!(stall.candidates(STUCK, Some(&far)), [0; 0]);
     }
 
     #[test]
@@ -272,15 +277,15 @@ mod tests {
         let mut awake = UninterruptedRun::new(now);
         let mut look = |after| {
             now += after;
-            awake.look(now);
+            awake.note_check(now);
             awake.seen(Some(Duration::from_secs(9)))
         };
         for _ in 0..20 {
-            look(LOOK_EVERY);
+            look(CHECK_INTERVAL);
         }
-        assert_eq!(look(LOOK_EVERY), Some(21 * LOOK_EVERY));
+        assert_eq!(look(CHECK_INTERVAL), Some(21 * CHECK_INTERVAL));
         assert_eq!(look(Duration::from_secs(4)), Some(Duration::ZERO));
-        assert_eq!(look(LOOK_EVERY), Some(LOOK_EVERY));
+        assert_eq!(look(CHECK_INTERVAL), Some(CHECK_INTERVAL));
         assert_eq!(awake.seen(None), None);
     }
 
@@ -288,12 +293,12 @@ mod tests {
     fn progress_of_others_is_recorded_again_for_each_stall() {
         let mut stall = Stall::default();
         let then = progress(10, [(2, 8), (3, 7)]);
-        assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
-        assert_eq!(stall.look(None, Some(&then)), [0; 0]);
+        assert_eq!(stall.candidates(SLOW, Some(&then)), [0; 0]);
+        assert_eq!(stall.candidates(None, Some(&then)), [0; 0]);
         let later = progress(30, [(2, 28), (3, 27)]);
-        assert_eq!(stall.look(SLOW, Some(&later)), [0; 0]);
-        assert_eq!(stall.look(STUCK, Some(&later)), [0; 0], "nobody has moved since");
-        assert_eq!(stall.look(STUCK, None), [0; 0], "it does not lead");
+        assert_eq!(stall.candidates(SLOW, Some(&later)), [0; 0]);
+        assert_eq!(stall.candidates(STUCK, Some(&later)), [0; 0], "nobody has moved since");
+        assert_eq!(stall.candidates(STUCK, None), [0; 0], "it does not lead");
     }
 
     #[test]
@@ -314,17 +319,17 @@ mod tests {
     fn node_with_an_unwell_disk_campaigns_after_long_without_a_leader() {
         let (mut stall, mut now) = (Stall::default(), Instant::now());
         let follower = Role::Follower { leader: 2, term: 1 };
-        assert!(stall.may_stand(true, Role::None, false, now));
-        assert!(!stall.may_stand(false, follower, true, now));
-        assert!(!stall.may_stand(false, Role::None, false, now));
-        now += STANDS_ANYWAY_AFTER;
-        assert!(stall.may_stand(false, Role::None, false, now));
-        assert!(!stall.may_stand(false, follower, true, now));
-        assert!(!stall.may_stand(false, Role::None, false, now));
+        assert!(stall.may_campaign(true, Role::None, false, now));
+        assert!(!stall.may_campaign(false, follower, true, now));
+        assert!(!stall.may_campaign(false, Role::None, false, now));
+        now += CAMPAIGNS_ANYWAY_AFTER;
+        assert!(stall.may_campaign(false, Role::None, false, now));
+        assert!(!stall.may_campaign(false, follower, true, now));
+        assert!(!stall.may_campaign(false, Role::None, false, now));
         // A follower's silent leader does not count as a leader.
-        assert!(!stall.may_stand(false, follower, true, now));
-        assert!(!stall.may_stand(false, follower, false, now));
-        now += STANDS_ANYWAY_AFTER;
-        assert!(stall.may_stand(false, follower, false, now));
+        assert!(!stall.may_campaign(false, follower, true, now));
+        assert!(!stall.may_campaign(false, follower, false, now));
+        now += CAMPAIGNS_ANYWAY_AFTER;
+        assert!(stall.may_campaign(false, follower, false, now));
     }
 }

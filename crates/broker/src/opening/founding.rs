@@ -25,7 +25,7 @@ use crate::leadership::leader_balance;
 use crate::options::BrokerOptions;
 
 /// Interval of checks for the event being waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Returns the number of shards with rows, once it is known.
 pub(crate) async fn shards(
@@ -96,7 +96,7 @@ async fn in_cluster(
                 Ok(_) => {}
             }
         }
-        let _ = tokio::time::timeout(LOOK_EVERY, versions.changed()).await;
+        let _ = tokio::time::timeout(CHECK_INTERVAL, versions.changed()).await;
     };
     match options.shards {
         Some(wanted) if wanted != there => Err(OpenError::ShardsOfCluster { there, wanted }),

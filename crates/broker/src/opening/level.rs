@@ -46,7 +46,7 @@ impl From<LevelDocument> for RaisedLevel {
 }
 
 /// Reads the catalog's document; `None` if there is none, which means the first level.
-fn said(catalog: &LocalShard) -> Result<Option<LevelDocument>, serde_json::Error> {
+fn stored_level(catalog: &LocalShard) -> Result<Option<LevelDocument>, serde_json::Error> {
     let body = catalog.read(|view| {
         let document = view.catalog.document(SPACE, NAME);
         document.map(|document| Arc::clone(&document.body))
@@ -80,11 +80,11 @@ pub(crate) async fn reach(
         path: dir.to_path_buf(),
         reason: format!("the catalog's document of the feature level makes no sense: {error}"),
     };
-    let Some(said) = said(catalog).map_err(unreadable)? else { return Ok(()) };
-    if said.level <= level.now() {
+    let Some(stored) = stored_level(catalog).map_err(unreadable)? else { return Ok(()) };
+    if stored.level <= level.now() {
         return Ok(());
     }
-    let raised = RaisedLevel::from(said);
+    let raised = RaisedLevel::from(stored);
     let to = raised.clone().check(level.can()).map_err(OpenError::Level)?;
     let (of_work, of_dir) = (world.clone(), dir.to_path_buf());
     let keeping = move || keep(&of_work, &of_dir, &raised);

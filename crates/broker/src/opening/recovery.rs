@@ -137,7 +137,7 @@ pub async fn recover<E>(
     let catalog = Replica::alone(&context, ShardId::CATALOG, address, None).await?;
     let mut rows = BTreeMap::new();
     let recovered = match open_rows(&context, &catalog, address, &mut rows).await {
-        Ok(()) => put_right(&catalog, &rows, change).await,
+        Ok(()) => reconcile_shards(&catalog, &rows, change).await,
         Err(error) => Err(error),
     };
     failure.expect_ends();
@@ -196,7 +196,7 @@ impl Replica {
     }
 }
 
-async fn put_right<E>(
+async fn reconcile_shards<E>(
     catalog: &Replica,
     rows: &BTreeMap<ShardId, Replica>,
     change: impl FnOnce(&Catalog) -> Result<DocumentsChange, E>,

@@ -19,10 +19,10 @@ use crate::leadership::leader_balance::{self, connected_for};
 
 /// All shards are elected at once, which takes a moment. A shard that takes longer is reported.
 const ALL_WITHIN: Duration = Duration::from_secs(5);
-const AGAIN_FOR: Duration = Duration::from_secs(3);
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
+const RETRIED_FOR: Duration = Duration::from_secs(3);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Time within which this node learns of the new leader.
-const HEARD_WITHIN: Duration = Duration::from_secs(1);
+const LEADER_KNOWN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Reason why the first replica does not lead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -88,7 +88,7 @@ impl Broker {
     pub async fn elect_all(&self) -> Result<u64, NotElected> {
         let shards = self.local_shards();
         let electing = shards.iter().map(async |shard| {
-            let elected = timeout(ALL_WITHIN, self.elect_again(shard)).await;
+            let elected = timeout(ALL_WITHIN, self.elect_new_term(shard)).await;
             (shard.id(), elected.unwrap_or(Err(ElectionError::TooLate)))
         });
         let (mut newest, mut failed) = (0, Vec::new());
@@ -101,7 +101,7 @@ impl Broker {
         if failed.is_empty() { Ok(newest) } else { Err(NotElected(failed)) }
     }
 
-    async fn elect_again(&self, shard: &LocalShard) -> Result<u64, ElectionError> {
+    async fn elect_new_term(&self, shard: &LocalShard) -> Result<u64, ElectionError> {
         let order = self.order_of(shard);
         let alone = || async {
             let elected = shard.consensus.reelect().await;
@@ -125,8 +125,8 @@ impl Broker {
                     return Ok(shard.term());
                 }
                 // Under load a node may not reply at once, or not take over in time.
-                Err(error) if begun.elapsed() >= AGAIN_FOR => return Err(error),
-                Ok(()) | Err(_) => sleep(AGAIN_AFTER).await,
+                Err(error) if begun.elapsed() >= RETRIED_FOR => return Err(error),
+                Ok(()) | Err(_) => sleep(RETRY_DELAY).await,
             }
         }
     }
@@ -218,7 +218,7 @@ impl Broker {
         if let Some(mut role) = shard.role() {
             let heard = role.wait_for(|_| shard.leader() == Some(to));
             // The transfer is complete; this lets the next request to this node see the new leader.
-            let _ = timeout(HEARD_WITHIN, heard).await;
+            let _ = timeout(LEADER_KNOWN_WITHIN, heard).await;
         }
         Ok(())
     }

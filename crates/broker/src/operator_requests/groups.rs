@@ -92,8 +92,8 @@ impl Broker {
     /// node may be in no group, each shard's leader is queried.
     pub async fn committed_members(&self) -> Result<BTreeSet<u64>, GroupChangeError> {
         if self.level().now() >= Level::REPLICAS {
-            let asked = self.local_shards().iter().map(|shard| self.members_now(shard));
-            let members = try_join_all(asked).await?;
+            let queries = self.local_shards().iter().map(|shard| self.members_now(shard));
+            let members = try_join_all(queries).await?;
             return Ok(members.into_iter().flatten().collect());
         }
         let mut nodes = BTreeSet::new();

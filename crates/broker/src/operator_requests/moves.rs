@@ -80,7 +80,7 @@ impl Broker {
         });
         let ends: Vec<(ShardId, PartitionId, u64)> = ends.collect();
         let mut facts = vec![MoveFacts::default(); ends.len()];
-        let mut asked = Vec::new();
+        let mut remote_items = Vec::new();
         for shard in shards {
             let there = ends.iter().enumerate().filter(|(_, (at, ..))| *at == shard.id());
             let there = there.map(|(at, (_, partition, id))| (at, (*partition, *id)));
@@ -88,18 +88,18 @@ impl Broker {
                 let rows = shard.shard.rows();
                 there.for_each(|(at, (id, of))| facts[at] = MoveFacts::of(&rows, id, of));
             } else {
-                asked.push((shard.id(), there.collect()));
+                remote_items.push((shard.id(), there.collect()));
             }
         }
         let elsewhere = RemoteQuery {
-            ask: ShardQuery::Moves,
-            told: |told| match told {
+            query: ShardQuery::Moves,
+            reply: |reply| match reply {
                 ShardQueryReply::Moves(facts) => Some(facts),
                 _ => None,
             },
         };
-        for (at, told) in self.query_lists(asked, &elsewhere).await? {
-            facts[at] = told;
+        for (at, reply) in self.query_lists(remote_items, &elsewhere).await? {
+            facts[at] = reply;
         }
         let mut of_ends = ends.iter().map(|(shard, ..)| *shard).zip(facts);
         let mut all = Vec::with_capacity(moving.len());

@@ -42,7 +42,7 @@ use world::Instant;
 use crate::limits::{FORWARDED_BYTES, FORWARDED_ROWS};
 
 /// Delay before a retry, unless a change of the leader ends it earlier.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Queue of appends to the leader of one shard.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct ForwardQueue {
     shard: Arc<LocalShard>,
     node: Arc<Node>,
     role: watch::Receiver<Role>,
-    /// Identifies this line's row numbers: unique over lines and restarts of the node.
+    /// Identifies this queue's row numbers: unique over queues and restarts of the node.
     incarnation: u64,
     queue: Mutex<Queue>,
 }
@@ -219,7 +219,7 @@ impl ForwardQueue {
                 Role::Leader { .. } => Leader::Here,
                 role => role.other_leader().map_or(Leader::Unknown, Leader::At),
             };
-            let asked = match leader {
+            let result = match leader {
                 Leader::Here if !forwarded.is_in_doubt() => {
                     let Some(rest) = self.append_all_here(forwarded) else {
                         *leaderless_since = None;
@@ -236,7 +236,7 @@ impl ForwardQueue {
                 }
                 Leader::Unknown => None,
             };
-            match asked {
+            match result {
                 Some(Ok(answers)) if from.is_some() => {
                     forwarded.merge(answers);
                     if forwarded.is_answered() {
@@ -269,7 +269,7 @@ impl ForwardQueue {
                 changed = role.changed() => if changed.is_err() {
                     return forwarded.refuse(&Unavailable::Stopping);
                 },
-                () = sleep(ASK_AGAIN_AFTER) => {}
+                () = sleep(RETRY_DELAY) => {}
             }
         }
     }
@@ -354,14 +354,14 @@ impl ForwardedBatches {
 
     /// Merges a reply. A row that was accepted, or rejected for a reason of its own, keeps its result.
     fn merge(&mut self, answers: Appends) {
-        let Some(heard) = &mut self.answers else {
+        let Some(known) = &mut self.answers else {
             self.answers = Some(answers).filter(|answers| !answers.iter().all(is_not_led));
             return;
         };
-        for (heard, answer) in heard.iter_mut().zip(answers) {
+        for (known, answer) in known.iter_mut().zip(answers) {
             // `NotLeader` from this node leaves open whether the previous node appended the row.
-            if is_open(heard) && !is_open(&answer) {
-                *heard = answer;
+            if is_open(known) && !is_open(&answer) {
+                *known = answer;
             }
         }
     }

@@ -116,8 +116,8 @@ impl Proxy for PeerService {
                 let catalog = self.catalog.get().and_then(Weak::upgrade);
                 return async move {
                     let catalog = catalog.ok_or(Declined::NotServed)?;
-                    let asked = timeout(BARRIER_WITHIN, catalog.versions_now());
-                    let versions = asked.await.unwrap_or(Err(Unavailable::Unanswered));
+                    let result = timeout(BARRIER_WITHIN, catalog.versions_now());
+                    let versions = result.await.unwrap_or(Err(Unavailable::Unanswered));
                     Ok(Message::from_head(wire::encode_catalog_versions_reply(versions)))
                 }
                 .boxed();
@@ -126,8 +126,8 @@ impl Proxy for PeerService {
                 let found = self.shard(shard);
                 return async move {
                     let led = found.ok_or(Declined::NotServed)?;
-                    let asked = timeout(BARRIER_WITHIN, led.read_index());
-                    let index = asked.await.unwrap_or(Err(Unavailable::Unanswered));
+                    let result = timeout(BARRIER_WITHIN, led.read_index());
+                    let index = result.await.unwrap_or(Err(Unavailable::Unanswered));
                     Ok(Message::from_head(wire::encode_read_index_reply(index)))
                 }
                 .boxed();
@@ -179,8 +179,8 @@ impl Proxy for PeerService {
                 let found = self.shard(shard);
                 return async move {
                     let led = found.ok_or(Declined::NotServed)?;
-                    let asked = timeout(BARRIER_WITHIN, led.members_now());
-                    let members = asked.await.unwrap_or(Err(Unavailable::Unanswered));
+                    let result = timeout(BARRIER_WITHIN, led.members_now());
+                    let members = result.await.unwrap_or(Err(Unavailable::Unanswered));
                     Ok(Message::from_head(wire::encode_members_reply(members)))
                 }
                 .boxed();

@@ -12,7 +12,7 @@ use super::query_server;
 /// Time limit for finding a leader: an election takes less.
 pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 /// Delay before the next attempt to find or query the shard's leader.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// Repeats the query until the leader replies. Fails if no leader is known, or none replies in time.
 pub(crate) async fn query_leader(
@@ -23,17 +23,17 @@ pub(crate) async fn query_leader(
 ) -> Result<(ShardQueryReply, Bytes), FetchError> {
     let deadline = Instant::now() + within;
     loop {
-        let asked = query_leader_once(remote, shard, query, deadline).await;
-        let why = match asked {
+        let result = query_leader_once(remote, shard, query, deadline).await;
+        let why = match result {
             Err(FetchError::Unavailable(
                 why @ (Unavailable::NotLeader | Unavailable::Unanswered),
             )) => why,
             answered => return answered,
         };
-        if Instant::now() + ASK_AGAIN_AFTER >= deadline {
+        if Instant::now() + RETRY_DELAY >= deadline {
             return Err(why.into());
         }
-        sleep(ASK_AGAIN_AFTER).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 

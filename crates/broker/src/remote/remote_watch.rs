@@ -25,11 +25,11 @@ use super::query_client::query_leader_for;
 /// Delay between two queries, to collect changes in one reply.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Delay after a failed query.
-const AGAIN_AFTER: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Maximum number of waiting queries of one shard, beyond the minimum for its partitions.
-const QUESTIONS_APART_MAX: usize = 8;
+const SEPARATE_QUERIES_MAX: usize = 8;
 /// Interval of checks for shards whose replica was removed, if no session begins to wait meanwhile.
-const LOOKS_AFTER: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs until the shards are gone. The first of them is the catalog's.
 pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers: Arc<Watchers>) {
@@ -39,21 +39,21 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers:
     loop {
         let open: Option<Vec<_>> = shards.iter().map(Weak::upgrade).collect();
         let Some(open) = open else { return };
-        let asked = watched_elsewhere(&open, &watchers);
+        let watched_ids = watched_elsewhere(&open, &watchers);
         let waited_for: HashSet<PartitionId> =
-            asked.iter().flat_map(|(_, ids)| ids).copied().collect();
+            watched_ids.iter().flat_map(|(_, ids)| ids).copied().collect();
         known.retain(|id, _| waited_for.contains(id));
-        for (shard, ids) in asked {
+        for (shard, ids) in watched_ids {
             for (number, dropped, ids) in pending.add(shard.id(), ids) {
                 let bounds = |id: PartitionId| (id, known.get(&id).copied().flatten());
-                let asked = ids.into_iter().map(bounds).collect();
-                let question = changed(remote.clone(), Arc::clone(shard), asked);
-                answers.push(until(dropped, question).map(move |it| (number, it)).boxed());
+                let watched_ids = ids.into_iter().map(bounds).collect();
+                let query = changed(remote.clone(), Arc::clone(shard), watched_ids);
+                answers.push(until(dropped, query).map(move |it| (number, it)).boxed());
             }
         }
         drop(open);
         if answers.is_empty() {
-            let _ = timeout(LOOKS_AFTER, watchers.added.notified()).await;
+            let _ = timeout(CHECK_INTERVAL, watchers.added.notified()).await;
             continue;
         }
         let answer = tokio::select! {
@@ -62,11 +62,11 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers:
             () = watchers.added.notified() => None,
             answer = answers.next() => answer,
         };
-        let mut came: Vec<_> = answer.into_iter().collect();
+        let mut replies: Vec<_> = answer.into_iter().collect();
         while let Some(Some(answer)) = answers.next().now_or_never() {
-            came.push(answer);
+            replies.push(answer);
         }
-        for (number, found) in came {
+        for (number, found) in replies {
             pending.answered(number);
             let found = found.unwrap_or_default();
             let of_found = found.iter();
@@ -85,7 +85,7 @@ type Changes = Option<Vec<(PartitionId, Option<Bounds>)>>;
 #[derive(Debug, Default)]
 struct PendingQueries {
     number: u64,
-    questions: HashMap<u64, PendingQuery>,
+    queries: HashMap<u64, PendingQuery>,
 }
 
 #[derive(Debug)]
@@ -104,38 +104,38 @@ impl PendingQueries {
     /// too many: then all partitions of the shard are queried together again.
     fn add(&mut self, shard: ShardId, ids: Vec<PartitionId>) -> Vec<OutgoingQuery> {
         let of_shard = |it: &&PendingQuery| it.shard == shard;
-        let waiting = self.questions.values().filter(of_shard);
-        let asked: HashSet<PartitionId> = waiting.flat_map(|it| &it.ids).copied().collect();
+        let waiting = self.queries.values().filter(of_shard);
+        let watched_ids: HashSet<PartitionId> = waiting.flat_map(|it| &it.ids).copied().collect();
         let mut new: Vec<PartitionId> =
-            ids.iter().filter(|id| !asked.contains(*id)).copied().collect();
+            ids.iter().filter(|id| !watched_ids.contains(*id)).copied().collect();
         if new.is_empty() {
             return Vec::new();
         }
         let least = ids.len().div_ceil(ASKED_AT_ONCE_MAX);
-        if self.questions.values().filter(of_shard).count() >= least + QUESTIONS_APART_MAX {
-            self.questions.retain(|_, it| it.shard != shard);
+        if self.queries.values().filter(of_shard).count() >= least + SEPARATE_QUERIES_MAX {
+            self.queries.retain(|_, it| it.shard != shard);
             new = ids;
         }
-        let questions = new.chunks(ASKED_AT_ONCE_MAX).map(|ids| {
+        let queries = new.chunks(ASKED_AT_ONCE_MAX).map(|ids| {
             let (waits, dropped) = oneshot::channel();
             self.number += 1;
-            let question = PendingQuery { shard, ids: ids.to_vec(), _waits: waits };
-            self.questions.insert(self.number, question);
+            let query = PendingQuery { shard, ids: ids.to_vec(), _waits: waits };
+            self.queries.insert(self.number, query);
             (self.number, dropped, ids.to_vec())
         });
-        questions.collect()
+        queries.collect()
     }
 
     fn answered(&mut self, number: u64) {
-        self.questions.remove(&number);
+        self.queries.remove(&number);
     }
 }
 
 /// Returns `None` once the other end of `dropped` is gone.
-async fn until(dropped: oneshot::Receiver<()>, question: impl Future<Output = Changes>) -> Changes {
+async fn until(dropped: oneshot::Receiver<()>, query: impl Future<Output = Changes>) -> Changes {
     tokio::select! {
         biased;
-        answer = question => answer,
+        answer = query => answer,
         _ = dropped => None,
     }
 }
@@ -156,32 +156,32 @@ fn watched_elsewhere<'a>(
         watched.iter().map(shard).collect()
     });
     let lacking = with_rows.iter().filter(|shard| !shard.has_rows());
-    let asked = lacking.map(|shard| {
+    let watched_ids = lacking.map(|shard| {
         let there = watched.iter().zip(&of_shards).filter(|(_, of)| **of == Some(shard.id()));
         (shard, there.map(|(id, _)| *id).collect::<Vec<_>>())
     });
-    asked.filter(|(_, ids)| !ids.is_empty()).collect()
+    watched_ids.filter(|(_, ids)| !ids.is_empty()).collect()
 }
 
 /// Waits until the bounds of a partition differ from the given ones, and returns the changed partitions.
 async fn changed(
     remote: Remote,
     shard: Arc<LocalShard>,
-    asked: Vec<(PartitionId, Option<Bounds>)>,
+    watched_ids: Vec<(PartitionId, Option<Bounds>)>,
 ) -> Changes {
     // For a partition without known bounds the leader replies at once.
-    let ids: Vec<PartitionId> = asked.iter().map(|(id, _)| *id).collect();
-    let part = |told| match told {
+    let ids: Vec<PartitionId> = watched_ids.iter().map(|(id, _)| *id).collect();
+    let part = |reply| match reply {
         ShardQueryReply::Bounds(bounds) if bounds.len() == ids.len() => Some(bounds),
         _ => None,
     };
-    let question = ShardQuery::Changed(asked);
-    let told = query_leader_for(Some(&remote), &shard, &question, WAITS_FOR * 2, part).await;
+    let query = ShardQuery::Changed(watched_ids);
+    let reply = query_leader_for(Some(&remote), &shard, &query, WAITS_FOR * 2, part).await;
     drop(shard);
-    match told {
-        Ok(told) => Some(ids.into_iter().zip(told).collect()),
+    match reply {
+        Ok(reply) => Some(ids.into_iter().zip(reply).collect()),
         Err(_) => {
-            sleep(AGAIN_AFTER).await;
+            sleep(RETRY_DELAY).await;
             None
         }
     }
@@ -199,7 +199,7 @@ mod tests {
         indexes.map(|index| PartitionId::new(TopicId(0), index)).collect()
     }
 
-    fn asked(pending: &mut PendingQueries, indexes: std::ops::Range<u32>) -> Vec<OutgoingQuery> {
+    fn add(pending: &mut PendingQueries, indexes: std::ops::Range<u32>) -> Vec<OutgoingQuery> {
         pending.add(SHARD, ids(indexes))
     }
 
@@ -207,9 +207,9 @@ mod tests {
     fn query_keeps_waiting_when_another_completes_or_a_watcher_is_added() {
         let mut pending = PendingQueries::default();
         let chunk = ASKED_AT_ONCE_MAX as u32;
-        let mut first = asked(&mut pending, 0..2 * chunk);
+        let mut first = add(&mut pending, 0..2 * chunk);
         assert_eq!(first.len(), 2);
-        let more = asked(&mut pending, 0..2 * chunk + 1);
+        let more = add(&mut pending, 0..2 * chunk + 1);
         assert_eq!(
             more.iter().map(|it| it.2.clone()).collect::<Vec<_>>(),
             [ids(2 * chunk..2 * chunk + 1)]
@@ -217,7 +217,7 @@ mod tests {
         assert!(pending.add(ShardId(2), ids(0..1)).len() == 1, "another shard is asked apart");
         let (answered, ..) = first.remove(0);
         pending.answered(answered);
-        let again = asked(&mut pending, 0..2 * chunk + 1);
+        let again = add(&mut pending, 0..2 * chunk + 1);
         assert_eq!(again.iter().map(|it| it.2.clone()).collect::<Vec<_>>(), [ids(0..chunk)]);
         assert!(
             first[0].1.try_recv() == Err(oneshot::error::TryRecvError::Empty),
@@ -230,10 +230,10 @@ mod tests {
         let mut pending = PendingQueries::default();
         let mut most = 0;
         for end in 1..200 {
-            let asked = asked(&mut pending, 0..end);
-            most = most.max(pending.questions.len());
-            assert!(asked.len() == 1, "{asked:?}");
+            let queries = add(&mut pending, 0..end);
+            most = most.max(pending.queries.len());
+            assert!(queries.len() == 1, "{queries:?}");
         }
-        assert!(most <= QUESTIONS_APART_MAX + 1, "{most}");
+        assert!(most <= SEPARATE_QUERIES_MAX + 1, "{most}");
     }
 }

@@ -54,7 +54,7 @@ impl ShardClient<'_> {
             if shard.has_rows() {
                 return Ok(shard.shard.rows().group_count());
             }
-            let part = |told| match told {
+            let part = |reply| match reply {
                 ShardQueryReply::GroupCount(count) => usize::try_from(count).ok(),
                 _ => None,
             };
@@ -106,13 +106,12 @@ impl ShardClient<'_> {
         }
         let mut found = Vec::with_capacity(partitions.len());
         for some in partitions.chunks(TOLD_AT_ONCE_MAX) {
-            let part = |told| match told {
-                ShardQueryReply::Offsets(told) if told.len() == some.len() => Some(told),
+            let part = |reply| match reply {
+                ShardQueryReply::Offsets(reply) if reply.len() == some.len() => Some(reply),
                 _ => None,
             };
-            let question =
-                ShardQuery::Offsets { group: group.to_owned(), partitions: some.to_vec() };
-            found.extend(self.broker.query_leader_for(home, &question, part).await?);
+            let query = ShardQuery::Offsets { group: group.to_owned(), partitions: some.to_vec() };
+            found.extend(self.broker.query_leader_for(home, &query, part).await?);
         }
         Ok(found)
     }
@@ -136,15 +135,15 @@ impl ShardClient<'_> {
         loop {
             let max = offsets_max.saturating_sub(found.len()).min(TOLD_AT_ONCE_MAX);
             let partition = found.last().map(|(id, _)| *id).or(partition);
-            let question =
+            let query =
                 ShardQuery::OffsetsAfter { group: group.to_owned(), partition, max: max as u32 };
-            let part = |told| match told {
-                ShardQueryReply::OffsetsAfter(told) if told.len() <= max => Some(told),
+            let part = |reply| match reply {
+                ShardQueryReply::OffsetsAfter(reply) if reply.len() <= max => Some(reply),
                 _ => None,
             };
-            let told = self.broker.query_leader_for(home, &question, part).await?;
-            let is_all = told.len() < max;
-            found.extend(told);
+            let reply = self.broker.query_leader_for(home, &query, part).await?;
+            let is_all = reply.len() < max;
+            found.extend(reply);
             if is_all || found.len() >= offsets_max {
                 return Ok(found);
             }
@@ -171,7 +170,7 @@ impl ShardClient<'_> {
         if home.has_rows() {
             return Ok(home.shard.rows().group(group).map(GroupFacts::of));
         }
-        let part = |told| match told {
+        let part = |reply| match reply {
             ShardQueryReply::Groups(facts) if facts.len() == 1 => Some(facts[0]),
             _ => None,
         };
@@ -183,10 +182,10 @@ impl ShardClient<'_> {
         &self,
         groups: &[impl AsRef<str>],
         here: impl Fn(&Group) -> T,
-        told: impl Fn(GroupFacts) -> T,
+        reply: impl Fn(GroupFacts) -> T,
     ) -> Result<Vec<Option<T>>, Unavailable> {
         let mut found: Vec<Option<T>> = Vec::with_capacity(groups.len());
-        let mut asked: BTreeMap<ShardId, Vec<(usize, String)>> = BTreeMap::new();
+        let mut remote_items: BTreeMap<ShardId, Vec<(usize, String)>> = BTreeMap::new();
         let homes = groups.iter().map(|group| self.broker.place_of_home(group.as_ref()));
         self.are_current(homes).await?;
         for (at, group) in groups.iter().enumerate() {
@@ -196,21 +195,23 @@ impl ShardClient<'_> {
                 found.push(home.shard.rows().group(group).map(&here));
             } else {
                 found.push(None);
-                asked.entry(home.id()).or_default().push((at, group.to_owned()));
+                remote_items.entry(home.id()).or_default().push((at, group.to_owned()));
             }
         }
-        if asked.is_empty() {
+        if remote_items.is_empty() {
             return Ok(found);
         }
         let elsewhere = RemoteQuery {
-            ask: ShardQuery::Groups,
-            told: |told| match told {
+            query: ShardQuery::Groups,
+            reply: |reply| match reply {
                 ShardQueryReply::Groups(facts) => Some(facts),
                 _ => None,
             },
         };
-        for (at, facts) in self.broker.query_lists(asked.into_iter().collect(), &elsewhere).await? {
-            found[at] = facts.map(&told);
+        for (at, facts) in
+            self.broker.query_lists(remote_items.into_iter().collect(), &elsewhere).await?
+        {
+            found[at] = facts.map(&reply);
         }
         Ok(found)
     }
@@ -225,14 +226,14 @@ impl ShardClient<'_> {
         loop {
             let max = groups_max.saturating_sub(found.len()).min(TOLD_AT_ONCE_MAX);
             let name = found.last().map_or(name, |last| last).to_owned();
-            let part = |told| match told {
-                ShardQueryReply::GroupNames(told) if told.len() <= max => Some(told),
+            let part = |reply| match reply {
+                ShardQueryReply::GroupNames(reply) if reply.len() <= max => Some(reply),
                 _ => None,
             };
-            let question = ShardQuery::GroupsAfter { name, max: max as u32 };
-            let told = self.broker.query_leader_for(shard, &question, part).await?;
-            let is_all = told.len() < max;
-            found.extend(told);
+            let query = ShardQuery::GroupsAfter { name, max: max as u32 };
+            let reply = self.broker.query_leader_for(shard, &query, part).await?;
+            let is_all = reply.len() < max;
+            found.extend(reply);
             if is_all || found.len() >= groups_max {
                 return Ok(found);
             }

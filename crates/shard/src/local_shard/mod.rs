@@ -190,7 +190,7 @@ impl LocalShard {
         let mut standings = None;
         if self.is_led_here() {
             let (reply, answer) = oneshot::channel();
-            delivery.tell(Message::Look { look: query.clone(), reply });
+            delivery.send(Message::RecordHistory { query: query.clone(), reply });
             // No reply if it is no longer the leader.
             standings = timeout(within, answer).await.ok().and_then(Result::ok);
         }
@@ -267,7 +267,7 @@ impl LocalShard {
         let mut ending = pin!(async {
             if let (Some(delivery), Some(driver)) = (self.delivery(), tasks.driver) {
                 // Earlier settles are made durable, which needs the sequencer.
-                delivery.tell(Message::Stop);
+                delivery.send(Message::Stop);
                 let _ = driver.await;
             }
             // The sequencer ends once all of its proposals are answered.

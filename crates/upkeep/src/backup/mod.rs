@@ -39,7 +39,7 @@ const SLOW_WRITE_PAUSE: Duration = Duration::from_millis(100);
 const SLOW_WRITE_WAITED: Duration = Duration::from_secs(2);
 /// Time limit for the leaders to report their log ends and for this node to apply them.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// First part of a shard's backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -323,15 +323,15 @@ impl Backups {
     /// before.
     async fn index_of(&self, shard: &LocalShard) -> Result<u64, Unavailable> {
         loop {
-            let asked = match shard.is_led_here() {
+            let index = match shard.is_led_here() {
                 true => shard.read_index().await,
                 false => self.peers.read_index(shard.leader(), shard.id()).await,
             };
-            match asked {
+            match index {
                 Err(Unavailable::NotLeader | Unavailable::Unanswered) => {
-                    sleep(ASK_AGAIN_AFTER).await;
+                    sleep(RETRY_DELAY).await;
                 }
-                asked => return asked,
+                index => return index,
             }
         }
     }

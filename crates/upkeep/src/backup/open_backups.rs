@@ -21,9 +21,9 @@ pub(super) struct OpenBackups(Mutex<BTreeMap<u64, Backup>>);
 
 #[derive(Debug)]
 pub(super) struct Backup {
-    asked: Instant,
+    last_request: Instant,
     /// Unfinished steps that take long.
-    under_way: u32,
+    running_steps: u32,
     pub(super) shards: BTreeMap<ShardId, Arc<ShardBackup>>,
     /// Earliest time of the next piece, by the limit of bytes a second.
     free_at: Instant,
@@ -53,8 +53,8 @@ impl OpenBackups {
         open.insert(
             number,
             Backup {
-                asked: now,
-                under_way: 0,
+                last_request: now,
+                running_steps: 0,
                 shards: BTreeMap::new(),
                 free_at: now,
                 elsewhere: BTreeMap::new(),
@@ -80,7 +80,8 @@ impl OpenBackups {
         let numbers: Vec<u64> = {
             let open = self.0.lock();
             let is_over = |backup: &Backup| {
-                let is_late = backup.under_way == 0 && backup.asked.elapsed() >= BACKUP_HELD_FOR;
+                let is_late =
+                    backup.running_steps == 0 && backup.last_request.elapsed() >= BACKUP_HELD_FOR;
                 is_late || backup.too_slow(shards).is_some()
             };
             open.iter().filter(|(_, it)| is_over(it)).map(|(number, _)| *number).collect()
@@ -100,14 +101,14 @@ impl OpenBackups {
     ) -> Result<T, BackupError> {
         let mut open = self.0.lock();
         let backup = open.get_mut(&number).ok_or(BackupError::Unknown)?;
-        backup.asked = Instant::now();
+        backup.last_request = Instant::now();
         then(backup)
     }
 
     /// Keeps the backup from expiring until the guard is dropped.
     pub(super) fn enter(&self, number: u64) -> Result<BackupGuard<'_>, BackupError> {
         self.with(number, |backup| {
-            backup.under_way += 1;
+            backup.running_steps += 1;
             Ok(())
         })?;
         Ok(BackupGuard { backups: self, number })
@@ -143,7 +144,7 @@ impl Drop for BackupGuard<'_> {
     fn drop(&mut self) {
         // The backup may have expired.
         let _ = self.backups.with(self.number, |backup| {
-            backup.under_way -= 1;
+            backup.running_steps -= 1;
             Ok(())
         });
     }
@@ -175,7 +176,7 @@ mod tests {
         assert!(matches!(backups.begin(3), Err(BackupError::TooMany)));
         advance(BACKUP_HELD_FOR / 2).await;
         backups.sent(2, 1).expect("it is held");
-        let under_way = backups.enter(1).expect("it is held");
+        let running_steps = backups.enter(1).expect("it is held");
         advance(BACKUP_HELD_FOR / 2).await;
         backups.expire(&[]);
         backups.sent(2, 1).expect("it is held");
@@ -183,7 +184,7 @@ mod tests {
         backups.expire(&[]);
         assert!(matches!(backups.sent(2, 1), Err(BackupError::Unknown)));
         // A long step keeps the backup alive.
-        drop(under_way);
+        drop(running_steps);
         backups.sent(1, 1).expect("it is held");
         backups.begin(3).expect("there is room");
         backups.end(1);

@@ -12,7 +12,7 @@ use shard::state_machine::record_id_memory::Memory;
 use tokio::time::Instant;
 
 /// Interval of checks of a shard.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of topics in one command.
 const TOPICS_PER_COMMAND: usize = 1_000;
 /// Fraction of the window by which its ids may outlive it, so that many are forgotten at a time.
@@ -26,7 +26,7 @@ pub(super) struct RecordIds {
 
 impl RecordIds {
     pub(super) async fn forget(&mut self, shard: &LocalShard, now: Instant) {
-        let is_due = self.looked.is_none_or(|last| now.duration_since(last) >= LOOK_EVERY);
+        let is_due = self.looked.is_none_or(|last| now.duration_since(last) >= CHECK_INTERVAL);
         if shard.id() == ShardId::CATALOG || !is_due || !shard.is_led_here() {
             return;
         }

@@ -29,7 +29,7 @@ const FINDINGS_MAX: u32 = 8;
 /// Partitions that are looked up under one lock: an apply waits for it.
 const ROWS_PER_READ: usize = 1_000;
 /// Delay before a retry after a failed read.
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Records found too old, with the time of the finding, and the partitions to examine next.
 #[derive(Debug, Default)]
@@ -141,7 +141,7 @@ impl Retention {
                 let start = start.unwrap_or_else(|error| {
                     let partition = kept.partition;
                     tracing::warn!(%partition, %error, "retention cannot tell what is old");
-                    self.moments.set(partition, Some(now + TRY_AGAIN_AFTER));
+                    self.moments.set(partition, Some(now + RETRY_DELAY));
                     None
                 });
                 if let Some(start) = start.filter(|start| *start > kept.log_start) {

@@ -38,9 +38,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// Interval of checks for wanted moves.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Delay before a retry of a failed step.
-const AGAIN_AFTER: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Time for which the source keeps the bytes of a moved partition: nodes that do not know of the move yet read them.
 const LEAVES_AFTER: Duration = Duration::from_millis(500);
 /// Longest time without appends to a partition; then it is thawed, and moved later.
@@ -104,11 +104,11 @@ impl Mover {
             let wanted = self.next(&shard);
             let Some(wanted) = wanted else {
                 drop(shard);
-                sleep(LOOK_EVERY).await;
+                sleep(CHECK_INTERVAL).await;
                 continue;
             };
             let partition = wanted.partition();
-            let done = self.carry_out(&shard, &wanted).await;
+            let done = self.take_step(&shard, &wanted).await;
             if done.is_ok() && matches!(wanted, MoveAction::Move(_) | MoveAction::Finish(_)) {
                 self.not_before.insert(partition, Instant::now() + LEAVES_AFTER);
             }
@@ -120,9 +120,9 @@ impl Mover {
                     }
                     stopped => tracing::warn!(%partition, %stopped, "a move waits"),
                 }
-                self.not_before.insert(partition, Instant::now() + AGAIN_AFTER);
+                self.not_before.insert(partition, Instant::now() + RETRY_DELAY);
                 drop(shard);
-                sleep(LOOK_EVERY).await;
+                sleep(CHECK_INTERVAL).await;
             }
         }
     }
@@ -137,7 +137,7 @@ impl Mover {
         })
     }
 
-    async fn carry_out(&self, shard: &LocalShard, wanted: &MoveAction) -> Result<(), MoveError> {
+    async fn take_step(&self, shard: &LocalShard, wanted: &MoveAction) -> Result<(), MoveError> {
         match *wanted {
             MoveAction::Move(ref it) => self.move_on(shard, it).await,
             MoveAction::Finish(ref it) => self.finish(shard, it).await,

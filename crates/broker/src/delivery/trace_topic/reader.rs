@@ -56,12 +56,12 @@ impl Broker {
             catalog.topic_named(TRACE).map(|found| PartitionId::new(found.id(), 0))
         };
         match trace {
-            Some(trace) => self.look_through(trace, partition, offset, stored_ms).await.map(Some),
+            Some(trace) => self.read_steps(trace, partition, offset, stored_ms).await.map(Some),
             None => Ok(Some(TracedSteps::default())),
         }
     }
 
-    async fn look_through(
+    async fn read_steps(
         &self,
         trace: PartitionId,
         partition: PartitionId,
@@ -69,7 +69,7 @@ impl Broker {
         stored_ms: Option<i64>,
     ) -> Result<TracedSteps, FetchError> {
         let mut found = TracedSteps::default();
-        let _turn = READS.acquire().await;
+        let _permit = READS.acquire().await;
         let until = Instant::now() + TRACED_READ_WITHIN;
         let mut next = match stored_ms {
             Some(ms) => {

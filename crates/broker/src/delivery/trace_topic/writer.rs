@@ -22,7 +22,7 @@ use crate::limits::{
 };
 
 /// Delay before a failed write is retried.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Writes until the broker is gone.
 pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<TraceQueueItem>) {
@@ -37,7 +37,7 @@ pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<TraceQueu
         while let Some(one) = next {
             match one {
                 TraceQueueItem::Step(step) => steps.push(*step),
-                TraceQueueItem::Flush(told) => flushed.push(told),
+                TraceQueueItem::Flush(done) => flushed.push(done),
             }
             let is_enough = steps.len() >= TRACED_STEPS_AT_ONCE_MAX;
             next = if is_enough { None } else { queued.try_recv().ok() };
@@ -55,7 +55,7 @@ pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<TraceQueu
                     }
                     Err(error) if tried < TRACED_TRIES_MAX => {
                         tracing::debug!(error, "steps of records cannot be written, trying again");
-                        sleep(AGAIN_AFTER).await;
+                        sleep(RETRY_DELAY).await;
                     }
                     Err(error) => {
                         tracing::warn!(
@@ -69,9 +69,9 @@ pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<TraceQueu
                 }
             }
         }
-        for told in flushed {
+        for done in flushed {
             // The requester may be gone.
-            let _ = told.send(());
+            let _ = done.send(());
         }
     }
 }

@@ -41,17 +41,17 @@ use crate::housekeeping::heavy::QueuedWork;
 use crate::housekeeping::outlook::{CompactionOutlook, Rule};
 
 /// A sidecar is written in the background: interval and number of checks for it in a round.
-const SEAL_LOOK_EVERY: Duration = Duration::from_millis(20);
-const SEAL_LOOKS: u32 = 100;
+const SEAL_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+const SEAL_CHECKS: u32 = 100;
 
 /// Partitions that are looked up under one lock: an apply waits for it.
 const ROWS_PER_READ: usize = 1_000;
 
 /// Interval of checks of the log that a pass waits for.
-const LOOKED_AT_EVERY_MS: i64 = 2_000;
+const LOG_CHECK_INTERVAL_MS: i64 = 2_000;
 /// By then the other members have rolled their segments, so that the next entry ends the one that they have to
 /// compact.
-const OTHERS_CLOSE_WITHIN_MS: i64 = 3 * LOOKED_AT_EVERY_MS;
+const OTHERS_CLOSE_WITHIN_MS: i64 = 3 * LOG_CHECK_INTERVAL_MS;
 
 /// State kept from pass to pass. Only a hint: after a restart every partition is examined, and the next dirty record
 /// of one brings its tombstones up again.
@@ -216,9 +216,9 @@ impl Compaction {
     ) -> io::Result<()> {
         for ClaimedPartition { partition, .. } in claimed {
             self.todo.remove(partition);
-            self.dates.set(*partition, Some(now_ms.saturating_add(LOOKED_AT_EVERY_MS)));
+            self.dates.set(*partition, Some(now_ms.saturating_add(LOG_CHECK_INTERVAL_MS)));
         }
-        let is_due = |(at_ms, _): (i64, u64)| now_ms >= at_ms.saturating_add(LOOKED_AT_EVERY_MS);
+        let is_due = |(at_ms, _): (i64, u64)| now_ms >= at_ms.saturating_add(LOG_CHECK_INTERVAL_MS);
         if !self.log.is_none_or(is_due) {
             return Ok(());
         }
@@ -329,11 +329,11 @@ async fn seal(shard: &LocalShard, segments: &BTreeSet<u32>) -> io::Result<bool> 
         }
         shard.save_snapshot().await?;
     }
-    for _ in 0..SEAL_LOOKS {
+    for _ in 0..SEAL_CHECKS {
         if !open() {
             return Ok(true);
         }
-        tokio::time::sleep(SEAL_LOOK_EVERY).await;
+        tokio::time::sleep(SEAL_CHECK_INTERVAL).await;
     }
     Ok(false)
 }
