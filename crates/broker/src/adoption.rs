@@ -9,18 +9,17 @@ use std::time::Duration;
 
 use consensus::Role;
 use machine::{Command, Refusal};
+use shard::LocalShard;
 use shard::Shard;
 use shard::error::{ExecuteError, Unavailable};
+use shard::local_shard::NewestReport;
 use tokio::sync::watch;
 use tokio::time::timeout;
-
-use crate::leader_gossip::NewestReport;
-use crate::local_shard::LocalShard;
 
 /// Changes adopted by one log entry.
 const CHANGES_PER_ENTRY: usize = 20_000;
 /// Delay before a retry while the shard's log accepts no entries.
-const AGAIN_AFTER: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Runs until the catalog or the shard is gone.
 pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
@@ -55,19 +54,19 @@ pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
 /// membership, or it receives rows.
 struct Membership {
     role: Option<watch::Receiver<Role>>,
-    heard: watch::Receiver<Option<NewestReport>>,
+    reports: watch::Receiver<Option<NewestReport>>,
     rows: watch::Receiver<u64>,
 }
 
 impl Membership {
     fn of(local: &LocalShard) -> Self {
-        let (heard, rows) = (local.heard.subscribe(), local.shard.adopted.subscribe());
-        Self { role: local.role(), heard, rows }
+        let (reports, rows) = (local.newest_report.subscribe(), local.shard.adopted.subscribe());
+        Self { role: local.role(), reports, rows }
     }
 
     fn mark_seen(&mut self) {
         self.role.iter_mut().for_each(watch::Receiver::mark_unchanged);
-        self.heard.mark_unchanged();
+        self.reports.mark_unchanged();
         self.rows.mark_unchanged();
     }
 
@@ -81,7 +80,7 @@ impl Membership {
         tokio::select! {
             biased;
             () = role => {}
-            () = changed(&mut self.heard) => {}
+            () = changed(&mut self.reports) => {}
             () = changed(&mut self.rows) => {}
         }
     }
@@ -119,7 +118,7 @@ async fn keep_up(local: &LocalShard) -> bool {
                 continue;
             }
             // The wait is bounded because this node may become the leader meanwhile.
-            let _ = timeout(AGAIN_AFTER, done.changed()).await;
+            let _ = timeout(RETRY_DELAY, done.changed()).await;
             if !local.has_rows() {
                 return true;
             }
@@ -137,10 +136,10 @@ async fn keep_up(local: &LocalShard) -> bool {
             }
             Err(ExecuteError::Refused(refusal)) => {
                 tracing::error!(%refusal, "a change of the catalog cannot be taken over");
-                tokio::time::sleep(AGAIN_AFTER).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             Err(ExecuteError::Unavailable(Unavailable::NotLeader | Unavailable::Unanswered)) => {
-                tokio::time::sleep(AGAIN_AFTER).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             // The log accepts no more entries: end the wait of callers, too.
             Err(ExecuteError::Unavailable(Unavailable::Stopping | Unavailable::Failed(_))) => {

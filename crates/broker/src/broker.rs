@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use machine::Role;
 use parking_lot::Mutex;
+use shard::LocalShard;
 use shard::barrier::Barriers;
 use shard::cpu::CpuPool;
 use shard::delivery::trace_queue::TraceFeed;
@@ -23,22 +24,23 @@ use shard_peers::{Peers, Remote};
 use tasks::{Failure, Task};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use upkeep::backup::{Backups, WeakBackups};
+use upkeep::scrub::Scrubbing;
+use upkeep::{disk_watchdog, housekeeping, moves, scrub};
 use world::{Clock, Entropy, Workers, World};
 
-use crate::backups::Backups;
+use crate::adoption;
 use crate::budget::{Budget, Permit};
-use crate::disk_health::DiskHealth;
 use crate::error::OpenError;
-use crate::forwarding::ForwardQueue;
-use crate::leader_gossip::LeaderGossip;
-use crate::local_shard::{Common, LocalShard};
-use crate::proxy::PeerService;
-use crate::scrub::Scrubbing;
+use crate::leadership::disk_health::DiskHealth;
+use crate::leadership::leader_gossip::LeaderGossip;
+use crate::leadership::{gossip_forwarding, leader_balance, majority_report, slow_disk};
+use crate::opening::local_shard::{OpeningContext, open_shard};
+use crate::opening::{cluster_id, founding, layout, level};
+use crate::remote::forwarding::ForwardQueue;
+use crate::remote::peer_service::PeerService;
+use crate::remote::remote_watch;
 use crate::yield_budget::YieldSlots;
-use crate::{
-    adoption, cluster_id, founding, gossip_forwarding, housekeeping, layout, leader_balance, level,
-    majority_report, moves, remote_watch, scrub, slow_disk, watchdog,
-};
 
 pub use crate::options::BrokerOptions;
 
@@ -62,7 +64,7 @@ struct Inner {
     _relays: Arc<Relays>,
     level: Arc<ClusterLevel>,
     /// Connections to the leader of each shard with rows. Empty where the node is alone.
-    lines: Vec<Arc<ForwardQueue>>,
+    forward_queues: Vec<Arc<ForwardQueue>>,
     barriers: Barriers,
     leader_gossip: Arc<LeaderGossip>,
     disk_health: Arc<DiskHealth>,
@@ -97,7 +99,7 @@ struct Tasks {
 }
 
 /// Interval of checks for a leader.
-const LEADER_LOOK_EVERY: Duration = Duration::from_millis(10);
+const LEADER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A broker that does not keep itself alive.
 #[derive(Clone, Debug)]
@@ -140,7 +142,7 @@ impl Broker {
             cluster.groups().serve_proxy(Arc::clone(&led_here) as _);
         }
         let (traces, traced) = TraceFeed::new();
-        let common = Common {
+        let context = OpeningContext {
             world: &world,
             dir,
             options: &options,
@@ -152,9 +154,9 @@ impl Broker {
             level: &level,
             traces: &traces,
         };
-        layout::prepare(&common).await?;
+        layout::prepare(&context).await?;
         let cluster_id = cluster_id::open(&world, dir, options.cluster.as_deref())?;
-        let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
+        let catalog = open_shard(&context, Role::Catalog, None).await?;
         let mut shards = vec![Arc::new(catalog)];
         if let Some(node) = &options.cluster {
             let reporting =
@@ -175,7 +177,7 @@ impl Broker {
         let mut adopting = Vec::new();
         for shard in (1..=shard_count).map(ShardId) {
             let catalog = &shards[0].shard;
-            let local = match founding::shard(&common, shard, catalog).await {
+            let local = match founding::shard(&context, shard, catalog).await {
                 Ok(local) => Arc::new(local),
                 Err(error) => return Err(founding::shut_down_after(&shards, &failure, error).await),
             };
@@ -196,13 +198,15 @@ impl Broker {
             Arc::clone(peers.session_users()),
             Arc::clone(peers.unread()),
         ));
-        let lines = options
+        let backups = Backups::new(shards.clone(), Arc::clone(&peers), Arc::clone(&world.entropy));
+        led_here.set_backups(Arc::new(WeakBackups::new(&backups)));
+        let forward_queues = options
             .cluster
             .iter()
             .flat_map(|node| shards[1..].iter().filter_map(|shard| ForwardQueue::new(shard, node)));
-        let lines = lines.collect();
+        let forward_queues = forward_queues.collect();
         let broker = Self(Arc::new(Inner {
-            lines,
+            forward_queues,
             drivers,
             behind_at_open,
             node: options.node,
@@ -225,12 +229,11 @@ impl Broker {
             config_changes: tokio::sync::Mutex::default(),
             failure: failure.clone(),
             scrubbing: Arc::clone(&scrubbing),
-            backups: Arc::default(),
+            backups,
             traces,
             tasks: Mutex::new(None),
             world,
         }));
-        led_here.set_backups(Arc::new(broker.downgrade()));
         if options.cluster.is_none() {
             broker.adopted().await?;
         }
@@ -250,19 +253,20 @@ impl Broker {
         );
         let levelling = tasks::vital(Task::FeatureLevel, following, &failure);
         let shards: Vec<_> = broker.0.shards.iter().map(Arc::downgrade).collect();
-        let looking = watchdog::run(shards.clone());
+        let looking = disk_watchdog::run(shards.clone());
         let watchdog = tasks::vital(Task::DiskWatchdog, looking, &failure);
         let clock = Arc::clone(&broker.0.world.clock);
         let looking = scrub::run(shards.clone(), options.scrub_interval, scrubbing, clock);
         let scrubbing = tasks::vital(Task::Scrub, looking, &failure);
-        let backups = Arc::clone(&broker.0.backups);
+        let backups = Arc::downgrade(&broker.0.backups);
         let keeping = housekeeping::run(shards.clone(), backups, options.housekeeping_interval);
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         let leading = options.cluster.as_ref().map(|node| {
             let spreading =
                 leader_balance::run(Remote::new(node), Arc::clone(&health), shards.clone());
-            let heard = Arc::clone(&broker.0.leader_gossip);
-            let gossip_forwarding = gossip_forwarding::run(heard, Arc::clone(node), shards.clone());
+            let gossip = Arc::clone(&broker.0.leader_gossip);
+            let gossip_forwarding =
+                gossip_forwarding::run(gossip, Arc::clone(node), shards.clone());
             let watchers = Arc::clone(&broker.0.watchers);
             let watching = remote_watch::run(Remote::new(node), shards.clone(), watchers);
             let looking = slow_disk::run(Arc::clone(node), health, shards);
@@ -334,7 +338,8 @@ impl Broker {
         &self.0.scrubbing
     }
 
-    pub(crate) fn backups(&self) -> &Backups {
+    /// The backups being taken from this node.
+    pub fn backups(&self) -> &Backups {
         &self.0.backups
     }
 
@@ -352,22 +357,22 @@ impl Broker {
         for shard in self.shards_with_rows() {
             // Founding or joining the shard makes the node a member meanwhile.
             while !shard.is_ready(version)? {
-                sleep(LEADER_LOOK_EVERY).await;
+                sleep(LEADER_CHECK_INTERVAL).await;
             }
             if !shard.has_rows() {
                 self.adopted_elsewhere(shard, version).await?;
             }
         }
         while self.local_shards().iter().any(|shard| shard.leader().is_none()) {
-            sleep(LEADER_LOOK_EVERY).await;
+            sleep(LEADER_CHECK_INTERVAL).await;
         }
         Ok(())
     }
 
     /// Returns the connection to the leader of a shard with rows, by its place among those; `None` where the node is
     /// alone.
-    pub(crate) fn line(&self, place: usize) -> Option<&Arc<ForwardQueue>> {
-        self.0.lines.get(place)
+    pub(crate) fn forward_queue(&self, place: usize) -> Option<&Arc<ForwardQueue>> {
+        self.0.forward_queues.get(place)
     }
 
     /// Creates a watch; each waiter for records needs its own.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::ADOPTED_WITHIN;
 use base::{Levelled, ShardId};
 use futures_util::future::try_join_all;
 use machine::command::Home;
 use machine::{Command, Outcome, Refusal};
+use shard::LocalShard;
 use shard::error::{ExecuteError, Unavailable};
 use shard::limits::MAJORITY_AWAITED_FOR;
 use shard::request::Request;
@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 use world::Instant;
 
 use crate::broker::Broker;
-use crate::local_shard::LocalShard;
+use crate::limits::ADOPTED_WITHIN;
 
 /// Time limit for a change of the catalog to find a leader.
 const EXECUTED_WITHIN: Duration = Duration::from_secs(5);
 /// Interval of checks for a leader.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Broker {
     /// Proposes a command to the log of its shard, on any leader, and returns the outcome once it is durable and
@@ -73,7 +73,7 @@ impl Broker {
                         && (begun.elapsed() < MAJORITY_AWAITED_FOR
                             || shard.majority_is_connected()) =>
                 {
-                    sleep(LOOK_EVERY).await;
+                    sleep(CHECK_INTERVAL).await;
                 }
                 outcome => return outcome,
             }
@@ -142,9 +142,9 @@ impl Broker {
         shard: &LocalShard,
         version: u64,
     ) -> Result<(), Unavailable> {
-        let part = |told| matches!(told, ShardQueryReply::Adopted).then_some(());
-        let question = ShardQuery::Adopted { version };
-        match self.query_leader_within(shard, &question, ADOPTED_WITHIN, part).await {
+        let part = |reply| matches!(reply, ShardQueryReply::Adopted).then_some(());
+        let query = ShardQuery::Adopted { version };
+        match self.query_leader_within(shard, &query, ADOPTED_WITHIN, part).await {
             // As for a member that waits for a leader in vain.
             Err(Unavailable::NotLeader | Unavailable::Unanswered) => {
                 tracing::warn!(shard = %shard.id(), version, "a shard's leader does not say that it follows the catalog");

@@ -5,11 +5,6 @@ use std::time::Duration;
 
 use base::limits::NUMBERED_ROWS_KEPT;
 
-/// Age limit of those entries. A consumer that comes later does not keep up. Idle queues are read from their
-/// segments.
-pub const TAIL_CACHE_AGE_MAX: Duration = Duration::from_secs(5);
-/// A sync that takes longer than this is reported as hung.
-pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
 /// Duration from which a write or sync is slow; from the second duration on the disk counts as stuck. Leadership
 /// of its shards then moves to another node that makes progress, if there is one.
 pub const DISK_SLOW_AFTER: Duration = Duration::from_millis(200);
@@ -17,23 +12,14 @@ pub const DISK_STUCK_AFTER: Duration = Duration::from_millis(500);
 /// A node whose disk was stuck may lead again once the disk was not slow for this long.
 pub const DISK_WELL_AFTER: Duration = Duration::from_secs(60);
 /// A node with such a disk campaigns nevertheless once a shard had no leader for this long.
-pub const STANDS_ANYWAY_AFTER: Duration = Duration::from_secs(1);
+pub const CAMPAIGNS_ANYWAY_AFTER: Duration = Duration::from_secs(1);
 /// A change of the catalog is confirmed after this time even if a shard has not adopted it: the shard may have no
 /// leader.
 pub const ADOPTED_WITHIN: Duration = Duration::from_secs(5);
+/// Time limit for the reply of a node about the history of a record.
+pub const HISTORY_WITHIN: Duration = Duration::from_secs(2);
 /// Bytes of produce requests in a node, from decoded to durable; above it sockets are not read.
 pub const PRODUCE_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
-/// Scrub rate: the minimum, so that a pass ends; the maximum of the periodic scrub; and the rate of a scrub that
-/// an operator requests.
-pub const SCRUB_BYTES_PER_SECOND_MIN: u64 = 1 << 20;
-pub const SCRUB_BYTES_PER_SECOND_MAX: u64 = 32 << 20;
-pub const SCRUB_BYTES_PER_SECOND_ASKED: u64 = 64 << 20;
-/// Backup bytes that a node sends in a second, so that its disk can do its other work.
-pub const BACKUP_BYTES_PER_SECOND: u64 = 64 << 20;
-/// How long a node holds a backup that is not fetched.
-pub const BACKUP_HELD_FOR: Duration = Duration::from_secs(60);
-/// Log of a shard that is kept for a backup which does not fetch it.
-pub const BACKUP_LOG_BYTES_MAX: u64 = 1 << 30;
 /// Groups of consumers are spread over this many slots, and the slots over the shards.
 pub const GROUP_SLOTS: u32 = 256;
 /// Writes of the catalog are small.

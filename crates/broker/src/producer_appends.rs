@@ -18,8 +18,8 @@ impl Broker {
     /// partition keep their order there. Where a leader is lost before it replied, the result is
     /// [`Unavailable::Unanswered`].
     pub fn append_at_leaders(&self, batches: Vec<AppendBatch>) -> AppendReply {
-        self.append_by(batches, |shard, part| match self.line(shard) {
-            Some(line) => line.append(part),
+        self.append_by(batches, |shard, part| match self.forward_queue(shard) {
+            Some(forward_queue) => forward_queue.append(part),
             None => self.append_here(shard, part),
         })
     }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::waiter::Waiter;
 use crate::waiter::in_transit::TransitQueue;
 
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A record that is being dead-lettered.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct PendingLetter {
 pub(crate) struct DeadLetters {
     pending: VecDeque<PendingLetter>,
     /// A request that appends the first of `pending` is in flight.
-    under_way: bool,
+    in_flight: bool,
     /// Earliest time of the retry after a failure.
     not_before: Option<Instant>,
     /// The failure, unless it was a lack of room: rejects get this error until an append succeeds.
@@ -95,7 +95,7 @@ impl DeadLetters {
     pub(crate) fn next(&self, now: Instant) -> DeadLetterAction {
         if self.pending.is_empty() {
             DeadLetterAction::Nothing
-        } else if self.under_way {
+        } else if self.in_flight {
             DeadLetterAction::UnderWay
         } else {
             self.not_before
@@ -111,12 +111,12 @@ impl DeadLetters {
 
     /// A request with the first of them was made.
     pub(crate) fn on_requested(&mut self) {
-        self.under_way = true;
+        self.in_flight = true;
     }
 
     /// They cannot be appended now. Returns the time of the retry.
     pub(crate) fn postpone(&mut self, now: Instant) -> Instant {
-        *self.not_before.insert(now + TRY_AGAIN_AFTER)
+        *self.not_before.insert(now + RETRY_DELAY)
     }
 
     /// Some of those that are appended now are in flight to other shards.
@@ -132,7 +132,7 @@ impl DeadLetters {
 
     /// The first `count` are in the log.
     pub(crate) fn on_appended(&mut self, count: usize) -> Drain<'_, PendingLetter> {
-        self.under_way = false;
+        self.in_flight = false;
         self.not_before = None;
         self.failed = None;
         self.appended += count as u64;
@@ -141,7 +141,7 @@ impl DeadLetters {
 
     /// The request was refused, or its outcome is unknown: then rejects get that error.
     pub(crate) fn on_refused(&mut self, why: AppendError, now: Instant) {
-        self.under_way = false;
+        self.in_flight = false;
         self.postpone(now);
         if let AppendError::Unavailable(why) = why {
             self.fail_waiters(&why);
@@ -151,7 +151,7 @@ impl DeadLetters {
 
     /// The request was not made, and is repeated in the next term.
     pub(crate) fn on_given_back(&mut self, now: Instant) {
-        self.under_way = false;
+        self.in_flight = false;
         self.postpone(now);
     }
 
@@ -255,8 +255,8 @@ mod tests {
         assert!(dead.hold(1, waiting).is_none());
         dead.on_requested();
         dead.on_refused(AppendError::Full { limit: "limit.records".into() }, now);
-        assert_eq!(dead.next(now), DeadLetterAction::At(now + TRY_AGAIN_AFTER));
-        assert_eq!(dead.next(now + TRY_AGAIN_AFTER), DeadLetterAction::Append);
+        assert_eq!(dead.next(now), DeadLetterAction::At(now + RETRY_DELAY));
+        assert_eq!(dead.next(now + RETRY_DELAY), DeadLetterAction::Append);
         assert!(answer.try_recv().is_err());
         assert_eq!(dead.on_appended(1).count(), 1);
         assert_eq!((dead.take_ready().len(), dead.next(now)), (1, DeadLetterAction::Nothing));

@@ -222,17 +222,17 @@ impl Sessions {
         starved: bool,
     ) {
         let shard = self.shard;
-        let told = self.lent(id, kind).and_then(|lent| lent.on_served(group, starved));
-        if let Some(starved) = told {
-            self.tell(id, Notice::Starved { shard, kind, starved });
+        let change = self.lent(id, kind).and_then(|lent| lent.on_served(group, starved));
+        if let Some(starved) = change {
+            self.notify(id, Notice::Starved { shard, kind, starved });
         }
     }
 
     pub(crate) fn send_given_back(&self, id: SessionId, kind: CreditKind, given: ReturnedCredit) {
-        self.tell(id, Notice::GaveBack { shard: self.shard, kind, given });
+        self.notify(id, Notice::GaveBack { shard: self.shard, kind, given });
     }
 
-    pub(crate) fn tell(&self, id: SessionId, notice: Notice) {
+    pub(crate) fn notify(&self, id: SessionId, notice: Notice) {
         if let Some(session) = self.by_id.get(&id) {
             session.events.send(SessionMessage::Notice(notice));
         }

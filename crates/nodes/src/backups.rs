@@ -15,18 +15,19 @@ use crate::operations::written;
 pub(crate) async fn answer(broker: &Broker, step: Step) -> Result<Vec<u8>, OperationError> {
     match step {
         Step::Begin {} => {
-            let backup = broker.begin_backup().map_err(refused)?;
+            let backup = broker.backups().begin().map_err(refused)?;
             written(&BackupBegun {
                 backup,
                 cluster: broker.cluster_id().to_string(),
                 node: broker.node().into(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 now_ms: broker.clock().now_ms(),
-                shards: broker.backup_shards().into_iter().map(|shard| shard.0).collect(),
+                shards: broker.backups().shards().into_iter().map(|shard| shard.0).collect(),
             })
         }
         Step::Shard { backup, shard } => {
-            let start = broker.back_up_shard(backup, ShardId(shard)).await.map_err(refused)?;
+            let start =
+                broker.backups().begin_shard(backup, ShardId(shard)).await.map_err(refused)?;
             let id = start.manifest.id;
             let sections = start.manifest.sections.iter();
             written(&ShardBackupBegun {
@@ -38,24 +39,25 @@ pub(crate) async fn answer(broker: &Broker, step: Step) -> Result<Vec<u8>, Opera
         Step::Section { backup, shard, section, from } => {
             let section = Section::ALL.get(usize::from(section)).copied();
             let section = section.ok_or_else(|| refused(BackupError::NoSuchPlace))?;
-            let bytes = broker.back_up_section(backup, ShardId(shard), section, from).await;
+            let bytes = broker.backups().section(backup, ShardId(shard), section, from).await;
             written(&BackupPiece { bytes: Blob(bytes.map_err(refused)?), next: None })
         }
         Step::Segment { backup, shard, segment, row } => {
-            let piece = broker.back_up_segment(backup, ShardId(shard), segment, row).await;
+            let piece = broker.backups().segment(backup, ShardId(shard), segment, row).await;
             let piece = piece.map_err(refused)?;
             written(&BackupPiece { bytes: Blob(piece.bytes), next: piece.next })
         }
         Step::Log { backup, shard, from } => {
-            let piece = broker.back_up_log(backup, ShardId(shard), from).await.map_err(refused)?;
+            let piece =
+                broker.backups().log(backup, ShardId(shard), from).await.map_err(refused)?;
             let (entries, next, more) = (Blob(piece.entries), piece.next, piece.more);
             written(&LogPiece { entries, next, more })
         }
         Step::Ends { backup } => {
-            written(&BackupEnds { ends: broker.back_up_ends(backup).await.map_err(refused)? })
+            written(&BackupEnds { ends: broker.backups().ends(backup).await.map_err(refused)? })
         }
         Step::End { backup } => {
-            broker.end_backup(backup);
+            broker.backups().end(backup);
             written(&BackupEnded {})
         }
     }

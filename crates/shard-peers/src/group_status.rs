@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use base::ShardId;
+use consensus::Members;
 use serde::{Deserialize, Serialize};
+use shard::LocalShard;
 
 /// State of a shard's group as seen by one node. Travels between nodes: a later field needs a new variant of the
 /// query.
@@ -21,6 +23,29 @@ pub struct GroupStatus {
     pub is_changing: bool,
     /// Lag of the other members; known to the leader, and empty elsewhere.
     pub lags: Vec<MemberLag>,
+}
+
+impl GroupStatus {
+    /// Returns the state of the shard's group as seen by this node.
+    pub fn of(shard: &LocalShard) -> Self {
+        let group = &shard.consensus;
+        let catching_up = group.catching_up();
+        let lags = group.lags().into_iter().map(|(node, entries)| {
+            let snapshot = catching_up.get(&node).map(|it| (it.bytes, it.of_bytes));
+            MemberLag { node, entries, snapshot }
+        });
+        let lags = if shard.is_led_here() { lags.collect() } else { Vec::new() };
+        let Members { voters, learners } = shard.members();
+        Self {
+            shard: shard.id(),
+            leader: shard.leader(),
+            term: shard.term(),
+            voters,
+            learners,
+            is_changing: group.is_changing_voters(),
+            lags,
+        }
+    }
 }
 
 /// Lag of a member of a group.

@@ -9,6 +9,7 @@
 //!   to another shard
 //! * [`dedup`]: finds copies of records that were appended before; [`record_ids`]: the hashes that it compares
 //! * [`delivery`]: the messages to the shard's driver of leases, which crate `delivery` has, and the data in them
+//! * [`local_shard`]: a shard on this node, with its part in consensus and its tasks; its role and its group's members
 //! * [`undeliverable`]: records of other shards whose topic was deleted
 //! * [`watch`]: waiting for records; [`document_watch`]: changed documents; [`barrier`]: freshness of a copy of the
 //!   catalog
@@ -27,6 +28,7 @@ pub mod document_watch;
 pub mod error;
 pub mod journal_batches;
 pub mod limits;
+pub mod local_shard;
 pub mod majority;
 mod pending;
 mod pending_proposals;
@@ -39,4 +41,5 @@ pub mod timeline;
 pub mod undeliverable;
 pub mod watch;
 
+pub use local_shard::LocalShard;
 pub use state_machine::{Shard, View};

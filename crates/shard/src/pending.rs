@@ -103,7 +103,7 @@ impl PendingAppend {
         let answers = std::mem::take(&mut self.slots).into_iter().map(answer).collect();
         match self.overflow.take() {
             Some(Overflow { batches, delivery }) => {
-                delivery.tell(Message::Overflowed { batches, answers, reply });
+                delivery.send(Message::Overflowed { batches, answers, reply });
             }
             // The client may be gone; the records stay.
             None => drop(reply.send(answers)),

@@ -89,6 +89,7 @@ fn no_part_of_a_node_uses_a_client() {
         "shard",
         "shard-peers",
         "topology",
+        "upkeep",
     ];
     for name in of_a_node {
         let manifest = crates.join(name).join("Cargo.toml");
@@ -100,8 +101,8 @@ fn no_part_of_a_node_uses_a_client() {
 
 /// The broker and the crates of its shards hold the state. A backup applies its logs, to derive each shard's knowledge of the others. The command
 /// line reads journals of stopped nodes.
-const KNOW_THE_MACHINE: [&str; 7] =
-    ["machine", "backup", "shard", "shard-peers", "delivery", "broker", "cli"];
+const KNOW_THE_MACHINE: [&str; 8] =
+    ["machine", "backup", "shard", "shard-peers", "delivery", "upkeep", "broker", "cli"];
 const READS_JOURNALS: &str = "cli/src/journal";
 
 /// Otherwise a protocol would depend on the placement of state on nodes.

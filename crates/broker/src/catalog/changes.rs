@@ -11,9 +11,9 @@ use machine::{
     Command, DocumentsChange, NewTopic, Outcome, Refusal, TopicDefinition, TopicNameError,
 };
 use shard::error::ExecuteError;
+use shard_peers::bounds::Bounds;
 
 use crate::broker::Broker;
-use shard_peers::bounds::Bounds;
 
 /// Identity of an idempotent producer in its batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

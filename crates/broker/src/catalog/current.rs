@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use base::limits::BARRIER_WITHIN;
 use links::{Lane, NodeId};
-use shard::barrier::CatalogVersions;
 use shard::document_watch::DocumentWatch;
 use shard::error::Unavailable;
 use tokio::time::{sleep, timeout};
 
 use crate::broker::Broker;
-use crate::local_shard::LocalShard;
 
 /// Delay before a retry while the catalog has no known leader or its leader has stepped down.
-const AGAIN_AFTER: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 impl Broker {
     /// Number of this node's start. Always 0 on a node that is alone.
@@ -71,17 +69,9 @@ impl Broker {
                     catalog.shard.reaches(versions).await;
                     return Ok(());
                 }
-                Err(Unavailable::NotLeader | Unavailable::Unanswered) => sleep(AGAIN_AFTER).await,
+                Err(Unavailable::NotLeader | Unavailable::Unanswered) => sleep(RETRY_DELAY).await,
                 Err(ended) => return Err(ended),
             }
         }
-    }
-}
-
-impl LocalShard {
-    /// Confirms this node's leadership of the catalog, and returns the catalog's version.
-    pub(crate) async fn versions_now(&self) -> Result<CatalogVersions, Unavailable> {
-        self.consensus.read_index().await.map_err(|error| Unavailable::from(&error))?;
-        Ok(self.read(|view| CatalogVersions::of(view.catalog)))
     }
 }

@@ -17,10 +17,9 @@ use shard::error::{ExecuteError, Unavailable};
 use shard::timeline::Shifts;
 use tokio::sync::oneshot;
 
-use crate::broker::Broker;
-
 use super::record_reader::{RecordReader, read_shared};
 use super::session::LeaseSession;
+use crate::broker::Broker;
 
 impl Broker {
     /// A new session that consumes and takes by lease.
@@ -46,7 +45,7 @@ impl Broker {
     pub async fn counters(&self, group: LeaseGroupId) -> Option<Counters> {
         let mut counters: Option<Counters> = None;
         for driver in self.drivers_of(group)? {
-            let here = driver.ask(|reply| DriverQuery::Counters { group, reply }).await?;
+            let here = driver.query(|reply| DriverQuery::Counters { group, reply }).await?;
             counters = match (counters, here) {
                 (Some(before), Some(here)) => Some(before.and(here)),
                 (before, here) => before.or(here),
@@ -82,8 +81,8 @@ impl Broker {
             let mut reader = RecordReader::new(self, PartitionId::new(topic, partition));
             while peeked.len() < options.records_max {
                 let records_max = options.records_max - peeked.len();
-                let known =
-                    self.ask_about(PartitionId::new(topic, partition), |reply| {
+                let known = self
+                    .query_driver_of(PartitionId::new(topic, partition), |reply| {
                         DriverQuery::Unsettled { group, partition, from, records_max, reply }
                     })
                     .await?
@@ -109,7 +108,8 @@ impl Broker {
     ) -> Vec<LeaseInfo> {
         let mut leases = Vec::new();
         for driver in self.drivers_of(group).unwrap_or_default() {
-            let asked = driver.ask(|reply| DriverQuery::Leases { group, after, leases_max, reply });
+            let asked =
+                driver.query(|reply| DriverQuery::Leases { group, after, leases_max, reply });
             leases.extend(asked.await.unwrap_or_default());
         }
         leases.sort_unstable_by_key(|lease| (lease.partition, lease.offset));
@@ -139,7 +139,7 @@ impl Broker {
         let mut purged = 0;
         for driver in drivers {
             let (durable, done) = oneshot::channel();
-            let asked = driver.ask(|reply| DriverQuery::Purge { group, durable, reply });
+            let asked = driver.query(|reply| DriverQuery::Purge { group, durable, reply });
             purged += asked.await.ok_or(Unavailable::Stopping)??;
             settled(done).await?;
         }
@@ -167,7 +167,7 @@ impl Broker {
     ) -> Result<(), RemoveError> {
         let (durable, done) = oneshot::channel();
         let (topic, _) = self.partitions_of(group).map_err(|_| RemoveError::UnknownGroup(group))?;
-        self.ask_about(PartitionId::new(topic, partition), |reply| DriverQuery::Remove {
+        self.query_driver_of(PartitionId::new(topic, partition), |reply| DriverQuery::Remove {
             group,
             partition,
             offset,
@@ -271,12 +271,12 @@ impl Broker {
         self.drivers().of(self.shard_of(partition).id())
     }
 
-    async fn ask_about<R>(
+    async fn query_driver_of<R>(
         &self,
         partition: PartitionId,
-        question: impl FnOnce(oneshot::Sender<R>) -> DriverQuery,
+        query: impl FnOnce(oneshot::Sender<R>) -> DriverQuery,
     ) -> Result<R, Unavailable> {
-        self.driver_of(partition).ask(question).await.ok_or(Unavailable::Stopping)
+        self.driver_of(partition).query(query).await.ok_or(Unavailable::Stopping)
     }
 
     pub(super) fn partitions_of(

@@ -1,22 +1,15 @@
 //! Queries all nodes with a replica of a shard for the history of a record.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use base::{LeaseGroupId, Offset, PartitionId, ShardId};
 use delivery::drivers::node_of;
 use dispatch::{SessionId, StepKind};
 use futures_util::future::{join, join_all};
-use shard::delivery::handle::Message;
 use shard::delivery::history::{HistoryQuery, HistoryReply, SessionUser, UnsettledRecord};
-use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use crate::broker::Broker;
-use crate::local_shard::LocalShard;
-
-/// Time limit for a node's reply.
-const SAID_WITHIN: Duration = Duration::from_secs(2);
+use crate::limits::HISTORY_WITHIN;
 
 /// History of a record.
 #[derive(Clone, Debug, Default)]
@@ -49,23 +42,6 @@ pub struct HistoryEvent {
     pub attempt: u16,
 }
 
-impl LocalShard {
-    /// This node's knowledge of the record.
-    pub(crate) async fn look(&self, look: HistoryQuery) -> HistoryReply {
-        let Some(delivery) = self.delivery() else { return HistoryReply::default() };
-        let mut standings = None;
-        if self.is_led_here() {
-            let (reply, answer) = oneshot::channel();
-            delivery.tell(Message::Look { look: look.clone(), reply });
-            // No reply if it is no longer the leader.
-            standings = timeout(SAID_WITHIN, answer).await.ok().and_then(Result::ok);
-        }
-        let now_ms = delivery.timeline.shifts().wall(delivery.timeline.now_ms());
-        let ring = delivery.history.lock();
-        HistoryReply { standings, since_ms: ring.since_ms(now_ms), past: ring.of(&look) }
-    }
-}
-
 impl Broker {
     /// State of a record in these groups of its topic, and its past steps. The leader is among the queried
     /// nodes.
@@ -82,24 +58,26 @@ impl Broker {
         let here = self.node();
         let others = local.replicas().into_iter().filter(|node| *node != here);
         let remote = self.peers().remote();
-        let asked = others.map(async |node| {
-            let said = match remote {
-                Some(remote) => remote.look(node, shard, &look, SAID_WITHIN).await.ok(),
+        let replies = others.map(async |node| {
+            let reply = match remote {
+                Some(remote) => remote.look(node, shard, &look, HISTORY_WITHIN).await.ok(),
                 None => None,
             };
-            (node, said)
+            (node, reply)
         });
         // A node without a replica knows nothing, which does not mean that nothing happened.
         let ours = async {
             match local.has_rows() {
-                true => Some((here, Some(local.look(look.clone()).await))),
+                true => {
+                    Some((here, Some(local.record_history(look.clone(), HISTORY_WITHIN).await)))
+                }
                 false => None,
             }
         };
-        let (ours, others) = join(ours, join_all(asked)).await;
+        let (ours, others) = join(ours, join_all(replies)).await;
         let mut history = RecordHistory::default();
-        for (node, said) in ours.into_iter().chain(others) {
-            let Some(HistoryReply { standings, since_ms, past }) = said else {
+        for (node, reply) in ours.into_iter().chain(others) {
+            let Some(HistoryReply { standings, since_ms, past }) = reply else {
                 history.silent.push(node);
                 continue;
             };
@@ -144,16 +122,16 @@ impl Broker {
                 _ => users.extend(known.of(session).map(|user| (session, user))),
             }
         }
-        let asked = of_nodes.into_iter().map(async |(node, sessions)| match remote {
+        let replies = of_nodes.into_iter().map(async |(node, sessions)| match remote {
             Some(remote) => {
-                let said = remote.session_users(node, shard, &sessions, SAID_WITHIN).await;
-                let said = said.unwrap_or_default().into_iter();
-                sessions.into_iter().zip(said).collect()
+                let reply = remote.session_users(node, shard, &sessions, HISTORY_WITHIN).await;
+                let reply = reply.unwrap_or_default().into_iter();
+                sessions.into_iter().zip(reply).collect()
             }
             None => Vec::new(),
         });
-        let said = join_all(asked).await.into_iter().flatten();
-        users.extend(said.filter_map(|(session, user)| Some((session, user?))));
+        let reply = join_all(replies).await.into_iter().flatten();
+        users.extend(reply.filter_map(|(session, user)| Some((session, user?))));
         users
     }
 }

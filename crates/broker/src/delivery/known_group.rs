@@ -6,15 +6,15 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::limits::ADOPTED_WITHIN;
 use base::LeaseGroupId;
 use shard::error::Unavailable;
 use tokio::time::{Instant, sleep};
 
 use crate::broker::Broker;
+use crate::limits::ADOPTED_WITHIN;
 
 /// Pause before the next request to a leader that did not know the group.
-const AGAIN_AFTER: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 impl Broker {
     /// Repeats a request while the leader replies that the group is unknown but the newest catalog has it: the
@@ -41,7 +41,7 @@ impl Broker {
             if Instant::now() >= deadline {
                 return Err(Unavailable::NotLeader.into());
             }
-            sleep(AGAIN_AFTER).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 }

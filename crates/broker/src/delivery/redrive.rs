@@ -14,9 +14,8 @@ use shard::delivery::inspect::{PeekOptions, PeekedRecord};
 use shard::error::Unavailable;
 use tokio::sync::oneshot;
 
-use crate::broker::Broker;
-
 use super::record_reader::RecordReader;
+use crate::broker::Broker;
 
 /// Selection of the dead letters to redrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +150,7 @@ impl Broker {
         let offsets: Vec<Offset> = records.iter().map(|(offset, _)| *offset).collect();
         let (topic, _) = self.partitions_of(group)?;
         let driver = self.driver_of(PartitionId::new(topic, partition));
-        let asked = driver.ask(|reply| DriverQuery::Free { group, partition, offsets, reply });
+        let asked = driver.query(|reply| DriverQuery::Free { group, partition, offsets, reply });
         let free = asked.await.ok_or(Unavailable::Stopping)?;
         let free = free.ok_or(RedriveError::UnknownGroup(group))?;
         let mut moving = Vec::new();
@@ -184,8 +183,8 @@ impl Broker {
             return Ok(());
         }
         let offsets = moving;
-        let question = DriverQuery::MoveAway { group, partition, offsets, batches, reply };
-        driver.tell(Message::Ask(question));
+        let query = DriverQuery::MoveAway { group, partition, offsets, batches, reply };
+        driver.send(Message::Query(query));
         match answer.await.map_err(|_| Unavailable::Stopping)? {
             Ok(entered) => {
                 entered.arrived().await?;

@@ -115,17 +115,17 @@ impl LeaseSession {
         let now = self.links.route(group).unwrap_or(route).shards();
         let (session, mut answers) = (self.links.session, Vec::new());
         self.links.divide(|divided| {
-            let mut told = DriverMessages::new();
+            let mut messages = DriverMessages::new();
             for shard in divided.on_first_joined(consumer, active).unwrap_or_default() {
                 let Some((before, joining)) = divided.join(consumer, shard) else { continue };
-                told.extend(before);
+                messages.extend(before);
                 let (reply, answer) = oneshot::channel();
                 answers.push(answer);
-                told.push((shard, Message::Consume { session, group, joining, reply }));
+                messages.push((shard, Message::Consume { session, group, joining, reply }));
             }
-            told.extend(self.links.join_further(divided, consumer, group, &now));
-            told.extend(divided.on_joining_all(consumer));
-            told
+            messages.extend(self.links.join_further(divided, consumer, group, &now));
+            messages.extend(divided.on_joining_all(consumer));
+            messages
         });
         // It may also have grown between that look and this one.
         self.links.on_grown(group);
@@ -141,9 +141,9 @@ impl LeaseSession {
     ) -> Option<oneshot::Receiver<ConsumeResult>> {
         let (session, (reply, answer)) = (self.links.session, oneshot::channel());
         let joined = self.links.with_divided(|divided| match divided.join(consumer, shard) {
-            Some((mut told, joining)) => {
-                told.push((shard, Message::Consume { session, group, joining, reply }));
-                (told, true)
+            Some((mut messages, joining)) => {
+                messages.push((shard, Message::Consume { session, group, joining, reply }));
+                (messages, true)
             }
             None => (DriverMessages::new(), false),
         });
@@ -157,7 +157,7 @@ impl LeaseSession {
         joining: ConsumerRegistration,
     ) -> Result<bool, ConsumeError> {
         let (session, (reply, answer)) = (self.links.session, oneshot::channel());
-        self.links.tell(shard, Message::Consume { session, group, joining, reply });
+        self.links.send(shard, Message::Consume { session, group, joining, reply });
         answered(answer).await
     }
 
@@ -166,7 +166,7 @@ impl LeaseSession {
     pub fn grant(&self, consumer: ConsumerId, credit: Credit) {
         match self.links.only() {
             Some(only) => {
-                only.tell(Message::Grant { session: self.links.session, consumer, credit });
+                only.send(Message::Grant { session: self.links.session, consumer, credit });
             }
             None => self.links.divide(|divided| divided.grant(consumer, credit)),
         }
@@ -177,7 +177,7 @@ impl LeaseSession {
     pub fn set_credit(&self, consumer: ConsumerId, credit: Credit) {
         match self.links.only() {
             Some(only) => {
-                only.tell(Message::SetCredit { session: self.links.session, consumer, credit });
+                only.send(Message::SetCredit { session: self.links.session, consumer, credit });
             }
             None => self.links.divide(|divided| divided.set_credit(consumer, credit)),
         }
@@ -186,7 +186,7 @@ impl LeaseSession {
     /// Limits the unsettled records over all consumers of the session; `None`: unlimited.
     pub fn limit(&self, records: Option<u32>) {
         match self.links.only() {
-            Some(only) => only.tell(Message::Limit { session: self.links.session, records }),
+            Some(only) => only.send(Message::Limit { session: self.links.session, records }),
             None => self.links.divide(|divided| divided.limit(records)),
         }
     }
@@ -211,7 +211,7 @@ impl LeaseSession {
         let mut answers = Vec::new();
         for shard in shards {
             let (reply, answer) = oneshot::channel();
-            self.links.tell(shard, Message::Cancel { session, consumer, reply });
+            self.links.send(shard, Message::Cancel { session, consumer, reply });
             answers.push(answer);
         }
         join_all(answers).await;
@@ -260,7 +260,7 @@ impl LeaseSession {
         settles: Vec<Settle>,
     ) -> oneshot::Receiver<shard::delivery::handle::SettleResults> {
         let (reply, answer) = oneshot::channel();
-        self.links.tell(
+        self.links.send(
             shard,
             Message::Settle {
                 session: self.links.session,

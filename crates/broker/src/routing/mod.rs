@@ -8,17 +8,17 @@
 
 use std::sync::Arc;
 
-use crate::limits::GROUP_SLOTS;
 use base::checksum::crc32c;
 use base::{PartitionId, ShardId, TopicId};
 use machine::catalog::placement::{MovedPlacement, Placement};
+use shard::LocalShard;
 
 use crate::broker::Broker;
-use crate::local_shard::LocalShard;
+use crate::limits::GROUP_SLOTS;
 
 impl Broker {
     /// Shards with rows, in the order of their numbers.
-    pub(crate) fn shards_with_rows(&self) -> &[Arc<LocalShard>] {
+    pub fn shards_with_rows(&self) -> &[Arc<LocalShard>] {
         &self.local_shards()[1..]
     }
 

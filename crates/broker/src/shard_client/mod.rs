@@ -10,20 +10,19 @@
 //! leader is queried.
 //!
 //! * [`partitions`], [`progress`], [`offsets`]: by subject
-//! * `remote_query`: queries of lists to leaders ([`crate::query_client`]); `reading`: records
+//! * `remote_query`: queries of lists to leaders ([`crate::remote::query_client`])
 
 pub mod offsets;
 pub mod partitions;
 pub mod progress;
-mod reading;
 mod remote_query;
 
 use base::{PartitionId, ShardId, TopicId};
 use machine::Rows;
+use shard::LocalShard;
 use shard::error::Unavailable;
 
 use crate::broker::Broker;
-use crate::local_shard::LocalShard;
 
 pub(crate) use remote_query::RemoteQuery;
 
@@ -104,33 +103,33 @@ impl ShardClient<'_> {
     /// Queries each item at the shard of its partition.
     async fn query<Q: Clone, A>(
         self,
-        questions: &[Q],
+        items: &[Q],
         about: impl Fn(&Q) -> Option<PartitionId>,
         answer: impl Fn(&LocalShard, &Rows, &Q) -> Option<A>,
         elsewhere: RemoteQuery<Q, Option<A>>,
     ) -> Result<Vec<Option<A>>, Unavailable> {
-        let partition = |question| about(question).unwrap_or(NO_PARTITION);
-        let mut places = self.broker.places_of(questions.iter().map(partition));
+        let partition = |item| about(item).unwrap_or(NO_PARTITION);
+        let mut places = self.broker.places_of(items.iter().map(partition));
         self.are_current(places.iter().copied()).await?;
-        self.follow(&mut places, |at| partition(&questions[at])).await?;
-        let mut answers: Vec<Option<A>> = questions.iter().map(|_| None).collect();
-        let mut asked: Vec<(ShardId, Vec<(usize, Q)>)> = Vec::new();
+        self.follow(&mut places, |at| partition(&items[at])).await?;
+        let mut answers: Vec<Option<A>> = items.iter().map(|_| None).collect();
+        let mut remote_items: Vec<(ShardId, Vec<(usize, Q)>)> = Vec::new();
         for (place, shard) in self.broker.shards_with_rows().iter().enumerate() {
-            let here = || (0..questions.len()).filter(|at| places[*at] == place);
+            let here = || (0..items.len()).filter(|at| places[*at] == place);
             if !shard.has_rows() {
-                let of_shard: Vec<_> = here().map(|at| (at, questions[at].clone())).collect();
+                let of_shard: Vec<_> = here().map(|at| (at, items[at].clone())).collect();
                 if !of_shard.is_empty() {
-                    asked.push((shard.id(), of_shard));
+                    remote_items.push((shard.id(), of_shard));
                 }
                 continue;
             }
             let rows = shard.shard.rows();
             for at in here() {
-                answers[at] = answer(shard, &rows, &questions[at]);
+                answers[at] = answer(shard, &rows, &items[at]);
             }
         }
-        if !asked.is_empty() {
-            for (at, answer) in self.broker.query_lists(asked, &elsewhere).await? {
+        if !remote_items.is_empty() {
+            for (at, answer) in self.broker.query_lists(remote_items, &elsewhere).await? {
                 answers[at] = answer;
             }
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base::{PartitionId, ShardId};
 use futures_util::future::try_join_all;
 use machine::{Command, CommitOffset, CommittedOffset, Group, Outcome, Refusal};
+use shard::LocalShard;
 use shard::error::{ExecuteError, Unavailable};
 use shard::request::Request;
 use shard_peers::shard_query::{
@@ -15,7 +16,6 @@ use tokio::sync::oneshot;
 
 use super::ShardClient;
 use super::remote_query::RemoteQuery;
-use crate::local_shard::LocalShard;
 use crate::routing::HomeTerm;
 
 /// Returns names of a shard's groups with committed offsets after this one, sorted, up to a maximum number.
@@ -55,7 +55,7 @@ impl ShardClient<'_> {
             if shard.has_rows() {
                 return Ok(shard.shard.rows().group_count());
             }
-            let part = |told| match told {
+            let part = |reply| match reply {
                 ShardQueryReply::GroupCount(count) => usize::try_from(count).ok(),
                 _ => None,
             };
@@ -107,13 +107,12 @@ impl ShardClient<'_> {
         }
         let mut found = Vec::with_capacity(partitions.len());
         for some in partitions.chunks(TOLD_AT_ONCE_MAX) {
-            let part = |told| match told {
-                ShardQueryReply::Offsets(told) if told.len() == some.len() => Some(told),
+            let part = |reply| match reply {
+                ShardQueryReply::Offsets(reply) if reply.len() == some.len() => Some(reply),
                 _ => None,
             };
-            let question =
-                ShardQuery::Offsets { group: group.to_owned(), partitions: some.to_vec() };
-            found.extend(self.broker.query_leader_for(home, &question, part).await?);
+            let query = ShardQuery::Offsets { group: group.to_owned(), partitions: some.to_vec() };
+            found.extend(self.broker.query_leader_for(home, &query, part).await?);
         }
         Ok(found)
     }
@@ -137,15 +136,15 @@ impl ShardClient<'_> {
         loop {
             let max = offsets_max.saturating_sub(found.len()).min(TOLD_AT_ONCE_MAX);
             let partition = found.last().map(|(id, _)| *id).or(partition);
-            let question =
+            let query =
                 ShardQuery::OffsetsAfter { group: group.to_owned(), partition, max: max as u32 };
-            let part = |told| match told {
-                ShardQueryReply::OffsetsAfter(told) if told.len() <= max => Some(told),
+            let part = |reply| match reply {
+                ShardQueryReply::OffsetsAfter(reply) if reply.len() <= max => Some(reply),
                 _ => None,
             };
-            let told = self.broker.query_leader_for(home, &question, part).await?;
-            let is_all = told.len() < max;
-            found.extend(told);
+            let reply = self.broker.query_leader_for(home, &query, part).await?;
+            let is_all = reply.len() < max;
+            found.extend(reply);
             if is_all || found.len() >= offsets_max {
                 return Ok(found);
             }
@@ -172,7 +171,7 @@ impl ShardClient<'_> {
         if home.has_rows() {
             return Ok(home.shard.rows().group(group).map(GroupFacts::of));
         }
-        let part = |told| match told {
+        let part = |reply| match reply {
             ShardQueryReply::Groups(facts) if facts.len() == 1 => Some(facts[0]),
             _ => None,
         };
@@ -184,10 +183,10 @@ impl ShardClient<'_> {
         &self,
         groups: &[impl AsRef<str>],
         here: impl Fn(&Group) -> T,
-        told: impl Fn(GroupFacts) -> T,
+        reply: impl Fn(GroupFacts) -> T,
     ) -> Result<Vec<Option<T>>, Unavailable> {
         let mut found: Vec<Option<T>> = Vec::with_capacity(groups.len());
-        let mut asked: BTreeMap<ShardId, Vec<(usize, String)>> = BTreeMap::new();
+        let mut remote_items: BTreeMap<ShardId, Vec<(usize, String)>> = BTreeMap::new();
         let homes = groups.iter().map(|group| self.broker.place_of_home(group.as_ref()));
         self.are_current(homes).await?;
         for (at, group) in groups.iter().enumerate() {
@@ -197,21 +196,23 @@ impl ShardClient<'_> {
                 found.push(home.shard.rows().group(group).map(&here));
             } else {
                 found.push(None);
-                asked.entry(home.id()).or_default().push((at, group.to_owned()));
+                remote_items.entry(home.id()).or_default().push((at, group.to_owned()));
             }
         }
-        if asked.is_empty() {
+        if remote_items.is_empty() {
             return Ok(found);
         }
         let elsewhere = RemoteQuery {
-            ask: ShardQuery::Groups,
-            told: |told| match told {
+            query: ShardQuery::Groups,
+            reply: |reply| match reply {
                 ShardQueryReply::Groups(facts) => Some(facts),
                 _ => None,
             },
         };
-        for (at, facts) in self.broker.query_lists(asked.into_iter().collect(), &elsewhere).await? {
-            found[at] = facts.map(&told);
+        for (at, facts) in
+            self.broker.query_lists(remote_items.into_iter().collect(), &elsewhere).await?
+        {
+            found[at] = facts.map(&reply);
         }
         Ok(found)
     }
@@ -226,14 +227,14 @@ impl ShardClient<'_> {
         loop {
             let max = groups_max.saturating_sub(found.len()).min(TOLD_AT_ONCE_MAX);
             let name = found.last().map_or(name, |last| last).to_owned();
-            let part = |told| match told {
-                ShardQueryReply::GroupNames(told) if told.len() <= max => Some(told),
+            let part = |reply| match reply {
+                ShardQueryReply::GroupNames(reply) if reply.len() <= max => Some(reply),
                 _ => None,
             };
-            let question = ShardQuery::GroupsAfter { name, max: max as u32 };
-            let told = self.broker.query_leader_for(shard, &question, part).await?;
-            let is_all = told.len() < max;
-            found.extend(told);
+            let query = ShardQuery::GroupsAfter { name, max: max as u32 };
+            let reply = self.broker.query_leader_for(shard, &query, part).await?;
+            let is_all = reply.len() < max;
+            found.extend(reply);
             if is_all || found.len() >= groups_max {
                 return Ok(found);
             }

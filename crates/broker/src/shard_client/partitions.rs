@@ -2,14 +2,14 @@
 
 use base::{HashMap, Offset, PartitionId, TopicId};
 use machine::{Command, Outcome, Partition, Refusal, Rows};
+use shard::LocalShard;
 use shard::error::{ExecuteError, Unavailable};
+use shard_peers::bounds::Bounds;
 use shard_peers::shard_query::{ShardQuery, ShardQueryReply, epoch_at};
 
 use super::ShardClient;
 use super::remote_query::RemoteQuery;
-use crate::local_shard::LocalShard;
 use crate::routing::Leaders;
-use shard_peers::bounds::Bounds;
 
 /// The largest leader epoch with records that is not above the requested one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +37,8 @@ impl ShardClient<'_> {
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<Bounds>>, Unavailable> {
         let elsewhere = RemoteQuery {
-            ask: ShardQuery::Bounds,
-            told: |told| match told {
+            query: ShardQuery::Bounds,
+            reply: |reply| match reply {
                 ShardQueryReply::Bounds(bounds) => Some(bounds),
                 _ => None,
             },
@@ -53,8 +53,8 @@ impl ShardClient<'_> {
         places: &[(PartitionId, Offset)],
     ) -> Result<Vec<Option<i32>>, Unavailable> {
         let elsewhere = RemoteQuery {
-            ask: ShardQuery::EpochsAt,
-            told: |told| match told {
+            query: ShardQuery::EpochsAt,
+            reply: |reply| match reply {
                 ShardQueryReply::Epochs(epochs) => Some(epochs),
                 _ => None,
             },
@@ -109,8 +109,8 @@ impl ShardClient<'_> {
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<i64>>, Unavailable> {
         let elsewhere = RemoteQuery {
-            ask: ShardQuery::LastAppends,
-            told: |told| match told {
+            query: ShardQuery::LastAppends,
+            reply: |reply| match reply {
                 ShardQueryReply::LastAppends(times) => Some(times),
                 _ => None,
             },
@@ -123,8 +123,8 @@ impl ShardClient<'_> {
     /// Live bytes of each partition in the journal; 0 for a missing one.
     pub async fn live_bytes(&self, partitions: &[PartitionId]) -> Result<Vec<u64>, Unavailable> {
         let elsewhere = RemoteQuery {
-            ask: ShardQuery::LiveBytes,
-            told: |told| match told {
+            query: ShardQuery::LiveBytes,
+            reply: |reply| match reply {
                 ShardQueryReply::LiveBytes(bytes) => Some(bytes.into_iter().map(Some).collect()),
                 _ => None,
             },
@@ -173,36 +173,36 @@ impl ShardClient<'_> {
 
     async fn query_each<Q: Clone, A>(
         self,
-        questions: &[Q],
+        items: &[Q],
         about: impl Fn(&Q) -> PartitionId,
         answer: impl Fn(&Partition, &Q) -> A,
         elsewhere: RemoteQuery<Q, Option<A>>,
     ) -> Result<Vec<Option<A>>, Unavailable> {
-        let answer = |_: &LocalShard, rows: &Rows, question: &Q| {
-            let partition = rows.known(about(question))?;
-            Some(answer(partition, question))
+        let answer = |_: &LocalShard, rows: &Rows, item: &Q| {
+            let partition = rows.known(about(item))?;
+            Some(answer(partition, item))
         };
-        self.query(questions, |question| Some(about(question)), answer, elsewhere).await
+        self.query(items, |item| Some(about(item)), answer, elsewhere).await
     }
 
     /// The same from this node's own rows only, without a query to others.
     fn read_each_here<Q, A>(
         self,
-        questions: &[Q],
+        items: &[Q],
         about: impl Fn(&Q) -> PartitionId,
         answer: impl Fn(&Partition, &Q) -> A,
     ) -> Result<Vec<Option<A>>, Unavailable> {
-        let places = self.broker.places_of(questions.iter().map(&about));
-        let mut answers: Vec<Option<A>> = questions.iter().map(|_| None).collect();
+        let places = self.broker.places_of(items.iter().map(&about));
+        let mut answers: Vec<Option<A>> = items.iter().map(|_| None).collect();
         for (place, shard) in self.broker.shards_with_rows().iter().enumerate() {
-            let mut here = questions.iter().zip(&mut answers).zip(&places);
+            let mut here = items.iter().zip(&mut answers).zip(&places);
             let mut here = here.by_ref().filter(|(_, at)| **at == place).peekable();
             if here.peek().is_some() && !shard.has_rows() {
                 return Err(Unavailable::NotLeader);
             }
             let rows = shard.shard.rows();
-            for ((question, slot), _) in here {
-                *slot = rows.known(about(question)).map(|found| answer(found, question));
+            for ((item, slot), _) in here {
+                *slot = rows.known(about(item)).map(|found| answer(found, item));
             }
         }
         Ok(answers)

@@ -3,6 +3,7 @@
 use base::{HashMap, LeaseGroupId, Offset, PartitionId, TopicId};
 use futures_util::future::try_join_all;
 use machine::{Command, Refusal, Rows};
+use shard::LocalShard;
 use shard::error::{ExecuteError, Unavailable};
 use shard_peers::shard_query::{
     ASKED_AT_ONCE_MAX, GroupSnapshot, LeaseProgress, ShardQuery, ShardQueryReply,
@@ -10,7 +11,6 @@ use shard_peers::shard_query::{
 
 use super::ShardClient;
 use super::remote_query::RemoteQuery;
-use crate::local_shard::LocalShard;
 
 impl ShardClient<'_> {
     /// Returns a group's progress in each of these partitions of its topic.
@@ -35,14 +35,14 @@ impl ShardClient<'_> {
         };
         let mut found: Vec<_> = partitions.iter().zip(&places).map(progress_in).collect();
         let of_others = (0..parts.len()).filter(|place| parts[*place].is_none());
-        let asked = of_others.map(async |place| {
+        let queries = of_others.map(async |place| {
             let there = (0..places.len()).filter(|at| places[*at] == place);
             let there: Vec<usize> = there.collect();
             let indexes: Vec<u32> = there.iter().map(|at| partitions[*at]).collect();
-            let told = self.progress_elsewhere(&shards[place], group, &indexes).await?;
-            Ok::<_, Unavailable>(there.into_iter().zip(told).collect::<Vec<_>>())
+            let reply = self.progress_elsewhere(&shards[place], group, &indexes).await?;
+            Ok::<_, Unavailable>(there.into_iter().zip(reply).collect::<Vec<_>>())
         });
-        for (at, progress) in try_join_all(asked).await?.into_iter().flatten() {
+        for (at, progress) in try_join_all(queries).await?.into_iter().flatten() {
             found[at] = progress;
         }
         Ok(found)
@@ -56,12 +56,12 @@ impl ShardClient<'_> {
     ) -> Result<Vec<Option<LeaseProgress>>, Unavailable> {
         let mut found = Vec::with_capacity(partitions.len());
         for some in partitions.chunks(ASKED_AT_ONCE_MAX) {
-            let part = |told| match told {
-                ShardQueryReply::LeaseProgress(told) if told.len() == some.len() => Some(told),
+            let part = |reply| match reply {
+                ShardQueryReply::LeaseProgress(reply) if reply.len() == some.len() => Some(reply),
                 _ => None,
             };
-            let question = ShardQuery::LeaseProgress { group, partitions: some.to_vec() };
-            found.extend(self.broker.query_leader_for(shard, &question, part).await?);
+            let query = ShardQuery::LeaseProgress { group, partitions: some.to_vec() };
+            found.extend(self.broker.query_leader_for(shard, &query, part).await?);
         }
         Ok(found)
     }
@@ -82,8 +82,8 @@ impl ShardClient<'_> {
             Some(rows.progress(group, partition)?.floor())
         };
         let elsewhere = RemoteQuery {
-            ask: ShardQuery::LeaseFloors,
-            told: |told| match told {
+            query: ShardQuery::LeaseFloors,
+            reply: |reply| match reply {
                 ShardQueryReply::LeaseFloors(floors) => Some(floors),
                 _ => None,
             },
@@ -110,13 +110,13 @@ impl ShardClient<'_> {
         }
         let mut settled = Vec::with_capacity(offsets.len());
         for offsets in offsets.chunks(ASKED_AT_ONCE_MAX) {
-            let part = |told| match told {
-                ShardQueryReply::Settled(told) if told.len() == offsets.len() => Some(told),
+            let part = |reply| match reply {
+                ShardQueryReply::Settled(reply) if reply.len() == offsets.len() => Some(reply),
                 _ => None,
             };
             let offsets = offsets.to_vec();
-            let question = ShardQuery::Settled { group, partition: index, offsets };
-            settled.extend(self.broker.query_leader_for(shard, &question, part).await?);
+            let query = ShardQuery::Settled { group, partition: index, offsets };
+            settled.extend(self.broker.query_leader_for(shard, &query, part).await?);
         }
         Ok(settled)
     }

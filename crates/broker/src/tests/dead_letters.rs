@@ -204,13 +204,13 @@ async fn channels_do_not_wait_for_the_reads_of_others() {
     let to_second = take(&session, groups[0], 10).await;
     let to_third = take(&session, groups[1], 10).await;
     let shard = &broker.local_shards()[1];
-    let requests = shard.peers.cut_off(ShardId(2));
+    let requests = broker.peers().cut_off(ShardId(2));
     reject_each(&session, &to_second).await;
     // Evicts them from memory: the first call notes the durable ones, and the second drops them.
     shard.journal().rest(Duration::ZERO);
     shard.journal().rest(Duration::ZERO);
     disk.hang_reads(true);
-    shard.peers.restore(ShardId(2), requests);
+    broker.peers().restore(ShardId(2), requests);
     wait_for("a read from disk", async || disk.hanging_reads() > 0).await;
     let before = values_count(&broker, graves[0]);
     reject_each(&session, &to_third).await;
@@ -236,7 +236,7 @@ async fn letters_to_a_deleted_topic_are_counted() {
     let group = group(&broker, queue.topic, &[("dead.letter.route", "all:x")]).await;
     let all = numbered("job ", 7);
     append(&broker, queue, &all).await;
-    let peers = &broker.local_shards()[1].peers;
+    let peers = broker.peers();
     let requests = peers.cut_off(ShardId(2));
     let session = broker.lease_session();
     reject_each(&session, &take(&session, group, 7).await).await;

@@ -14,7 +14,7 @@ use tasks::Failure;
 use world::Disk;
 
 use super::*;
-use crate::local_shard::{Common, LocalShard, replica};
+use crate::opening::local_shard::{OpeningContext, open_replica};
 
 /// Number of records in the queue, and of rejected ones: while shard 2 was reachable, then until the snapshot, then
 /// until the end.
@@ -33,7 +33,7 @@ async fn channels_on(disk: &SimulatedDisk, shard: u32) -> Channels {
     let (cpu, watchers) = (CpuPool::new(world.workers.clone()), Arc::<Watchers>::default());
     let (timeline, peers) =
         (Arc::new(Timeline::new(Arc::clone(&world.clock))), Arc::<Peers>::default());
-    let common = Common {
+    let context = OpeningContext {
         world: &world,
         dir,
         options: &options,
@@ -47,7 +47,7 @@ async fn channels_on(disk: &SimulatedDisk, shard: u32) -> Channels {
     };
     let shard = ShardId(shard);
     let dir = LocalShard::dir(dir, shard);
-    let opened = replica(&common, &dir, Role::Rows(shard), None).await;
+    let opened = open_replica(&context, &dir, Role::Rows(shard), None).await;
     let (shard, consensus) = opened.expect("it is recovered");
     consensus.leadership().await.expect("it leads");
     let channels = shard.rows().channels().clone();
@@ -127,8 +127,7 @@ async fn write_a_directory_with_channels() {
     reject_each(&session, &take(&session, of_other, 2).await).await;
     reject_each(&session, &take(&session, of_queue, REJECTED[0] as u32).await).await;
     wait_for_quiet(&broker).await;
-    let first = &broker.shards_with_rows()[0];
-    first.peers.cut_off(ShardId(2));
+    broker.peers().cut_off(ShardId(2));
     reject_each(&session, &take(&session, of_queue, REJECTED[1] as u32).await).await;
     for shard in broker.local_shards() {
         shard.save_snapshot().await.expect("saved");

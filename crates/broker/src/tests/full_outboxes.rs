@@ -66,7 +66,7 @@ async fn rejects_wait_for_outbox_room_and_other_requests_continue() {
     let session = broker.lease_session();
     let taken = take_all(&session, scene.group, JOBS).await;
     let (rejected, kept) = taken.split_at(JOBS - 2);
-    let peers = &broker.local_shards()[1].peers;
+    let peers = broker.peers();
     let requests = peers.cut_off(ShardId(2));
     // A reject with room in the outbox completes.
     timeout(SOON, reject_each(&session, &rejected[..1])).await.expect("it has room");
@@ -117,7 +117,7 @@ async fn units_waiting_for_an_outbox_are_bounded() {
     let to = topic_in(&broker, 2, "to", &[]).await;
     let from = topic_in(&broker, 1, "from", &[]).await;
     let session = broker.lease_session();
-    let peers = &broker.local_shards()[1].peers;
+    let peers = broker.peers();
     let requests = peers.cut_off(ShardId(2));
     let in_outbox = OUTBOX_BYTES_MAX as usize / LARGE;
     let held = OUTBOX_HELD_BYTES_MAX / LARGE;
@@ -163,7 +163,7 @@ async fn units_waiting_for_room_continue_in_the_next_term() {
     let session = broker.lease_session();
     let taken = take_all(&session, scene.group, JOBS).await;
     let (rejected, moved) = taken.split_at(JOBS - 1);
-    let peers = &broker.local_shards()[1].peers;
+    let peers = broker.peers();
     let requests = peers.cut_off(ShardId(2));
     let each = rejected.chunks(1).map(|one| session.settle(settles(one, Settlement::Reject)));
     let mut rejecting = join_all(each);

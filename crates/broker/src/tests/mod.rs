@@ -20,6 +20,7 @@ use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use bytes::BytesMut;
 use machine::NewTopic;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
+use shard::LocalShard;
 use shard::append::AppendBatch;
 use shard::delivery::event::Delivery;
 use shard::delivery::options::{Settle, TakeOptions};
@@ -28,7 +29,6 @@ use world::{Entropy, OsEntropy, SimulatedDisk, World};
 
 use crate::delivery::{LeaseSession, Settlement};
 use crate::error::OpenError;
-use crate::local_shard::LocalShard;
 use crate::{Broker, BrokerOptions};
 
 const SHARDS: u32 = 3;

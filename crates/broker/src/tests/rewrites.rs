@@ -38,7 +38,7 @@ async fn prepare(broker: &Broker) -> RewriteFixture {
     let queue = topic_in(broker, 1, "queue", &[]).await;
     let group = group(broker, queue.topic, &[("dead.letter.topic", "graves")]).await;
     append(broker, queue, &numbered("job ", LETTERS)).await;
-    let requests = broker.local_shards()[1].peers.cut_off(ShardId(2));
+    let requests = broker.peers().cut_off(ShardId(2));
     let session = broker.lease_session();
     for delivery in take(&session, group, LETTERS as u32).await {
         append(broker, filler, &["x".repeat(SEGMENT as usize * 2 / 3)]).await;
@@ -89,7 +89,7 @@ async fn rewrite_and_send(
         disk.is_dead() || generations(broker).iter().all(|generation| *generation > 1)
     })
     .await;
-    shard.peers.restore(ShardId(2), scene.requests.clone());
+    broker.peers().restore(ShardId(2), scene.requests.clone());
     while !has_arrived(broker) && !disk.is_dead() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -32,9 +32,9 @@ use crate::waiter::Waiter;
 /// the result.
 pub(crate) struct Commits<P> {
     requests: mpsc::UnboundedSender<Request>,
-    under_way: FuturesUnordered<BoxFuture<'static, FinishedCommit<P>>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, FinishedCommit<P>>>,
     last_number: u64,
-    settles_under_way: usize,
+    settles_in_flight: usize,
     /// Groups with changes to make durable, each once.
     changed: Vec<LeaseGroupId>,
     waiters: Vec<Waiter>,
@@ -79,9 +79,9 @@ impl<P: Send + 'static> Commits<P> {
     pub(crate) fn new(requests: mpsc::UnboundedSender<Request>) -> Self {
         Self {
             requests,
-            under_way: FuturesUnordered::new(),
+            in_flight: FuturesUnordered::new(),
             last_number: 0,
-            settles_under_way: 0,
+            settles_in_flight: 0,
             changed: Vec::new(),
             waiters: Vec::new(),
             due_at: None,
@@ -129,7 +129,7 @@ impl<P: Send + 'static> Commits<P> {
     }
 
     fn may_settle(&self) -> bool {
-        self.settles_under_way < SETTLES_IN_FLIGHT_MAX
+        self.settles_in_flight < SETTLES_IN_FLIGHT_MAX
     }
 
     /// The changes and waiters for one command; `None` if there are none.
@@ -155,13 +155,13 @@ impl<P: Send + 'static> Commits<P> {
         settles: Vec<GroupSettle>,
         purpose: P,
     ) {
-        self.settles_under_way += 1;
+        self.settles_in_flight += 1;
         let number = self.begin(groups, &of, &settles);
         self.execute(number, of, split(settles, SETTLE_COMMAND_BYTES_MAX), purpose);
     }
 
     pub(crate) fn on_settled(&mut self) {
-        self.settles_under_way -= 1;
+        self.settles_in_flight -= 1;
     }
 
     /// Puts settles and batches into one log entry; if one is refused all are.
@@ -189,7 +189,7 @@ impl<P: Send + 'static> Commits<P> {
             Err(_) => Err(Unavailable::Stopping),
         });
         let committed = move |result| FinishedCommit { number, groups: of, purpose, result };
-        self.under_way.push(answered.map(committed).boxed());
+        self.in_flight.push(answered.map(committed).boxed());
     }
 
     fn execute(
@@ -220,7 +220,7 @@ impl<P: Send + 'static> Commits<P> {
             Ok(CommittedAs::Entered(UnitReply::nothing()))
         };
         let committed = move |result| FinishedCommit { number, groups, purpose, result };
-        self.under_way.push(answered.map(committed).boxed());
+        self.in_flight.push(answered.map(committed).boxed());
     }
 
     /// Records a request and its settles with its groups until it ends.
@@ -229,7 +229,7 @@ impl<P: Send + 'static> Commits<P> {
         let settles: Arc<[GroupSettle]> = settles.into();
         for id in of {
             if let Some(group) = groups.get_mut(*id) {
-                group.under_way.push((self.last_number, Arc::clone(&settles)));
+                group.in_flight.push((self.last_number, Arc::clone(&settles)));
             }
         }
         self.last_number
@@ -237,7 +237,7 @@ impl<P: Send + 'static> Commits<P> {
 
     /// Adds work in flight that ends without a request to the log.
     pub(crate) fn push(&mut self, ending: BoxFuture<'static, FinishedCommit<P>>) {
-        self.under_way.push(ending);
+        self.in_flight.push(ending);
     }
 
     /// Whether units may wait for room in an outbox: not while the driver is about to stop.
@@ -246,21 +246,21 @@ impl<P: Send + 'static> Commits<P> {
     }
 
     /// Whether anything is in flight.
-    pub(crate) fn is_under_way(&self) -> bool {
-        !self.under_way.is_empty()
+    pub(crate) fn is_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
     }
 
     /// The next finished request; `None` if nothing is in flight.
     pub(crate) async fn done(&mut self) -> Option<FinishedCommit<P>> {
-        self.under_way.next().await
+        self.in_flight.next().await
     }
 
     /// A request that is finished already.
     pub(crate) fn try_done(&mut self) -> Option<FinishedCommit<P>> {
-        if self.under_way.is_empty() {
+        if self.in_flight.is_empty() {
             return None;
         }
-        self.under_way.next().now_or_never().flatten()
+        self.in_flight.next().now_or_never().flatten()
     }
 }
 
@@ -282,8 +282,8 @@ mod tests {
     const GROUP: LeaseGroupId = LeaseGroupId(1);
 
     fn commits() -> (Commits<&'static str>, mpsc::UnboundedReceiver<Request>) {
-        let (requests, asked) = mpsc::unbounded_channel();
-        (Commits::new(requests), asked)
+        let (requests, requested) = mpsc::unbounded_channel();
+        (Commits::new(requests), requested)
     }
 
     fn waiter() -> (Waiter, oneshot::Receiver<SettleResults>) {
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn command_is_due_at_once_for_a_waiting_caller_or_a_reject() {
-        let (mut commits, _asked) = commits();
+        let (mut commits, _requested) = commits();
         assert!(!commits.is_due() && commits.take().is_none());
         let (waiting, answer) = waiter();
         commits.wait(waiting);
@@ -311,11 +311,11 @@ mod tests {
 
     #[test]
     fn command_waits_while_the_limit_of_commands_is_in_flight() {
-        let (mut commits, _asked) = commits();
+        let (mut commits, _requested) = commits();
         commits.wait(waiter().0);
         let (waiting, _answer) = waiter();
         commits.wait(waiting);
-        commits.settles_under_way = SETTLES_IN_FLIGHT_MAX;
+        commits.settles_in_flight = SETTLES_IN_FLIGHT_MAX;
         assert!(!commits.is_due());
         commits.on_settled();
         assert!(commits.is_due());
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn waiters_of_a_group_are_found_by_the_groups_they_settled() {
-        let (mut commits, _asked) = commits();
+        let (mut commits, _requested) = commits();
         let (waiting, _answer) = waiter();
         commits.wait(waiting);
         assert!(commits.take_waiters_of(LeaseGroupId(2)).is_empty());
@@ -333,19 +333,21 @@ mod tests {
 
     #[tokio::test]
     async fn request_returns_its_purpose_and_its_result() {
-        let (mut commits, mut asked) = commits();
+        let (mut commits, mut requested) = commits();
         assert!(commits.done().await.is_none());
         commits.push(std::future::pending().boxed());
         for _ in 0..2 {
             commits.execute(1, Vec::new(), vec![Vec::new()], "settles");
         }
-        assert!(commits.try_done().is_none() && commits.is_under_way());
-        let Some(Request::Execute { reply, .. }) = asked.recv().await else { panic!("a command") };
+        assert!(commits.try_done().is_none() && commits.is_in_flight());
+        let Some(Request::Execute { reply, .. }) = requested.recv().await else {
+            panic!("a command")
+        };
         reply.send(Ok(machine::Outcome::Done)).expect("it waits");
         let done = commits.done().await.expect("it ended");
         assert!(done.purpose == "settles" && done.result.is_ok());
         // The sequencer is gone.
-        drop(asked);
+        drop(requested);
         let done = commits.done().await.expect("it ended");
         assert!(matches!(done.result, Err(Unavailable::Stopping)));
     }

@@ -38,7 +38,7 @@ impl Driver {
         let Some(group) = self.groups.get(id) else { return };
         let sessions: BTreeSet<SessionId> = group.consumers.values().map(|it| it.session).collect();
         for session in sessions {
-            self.sessions.tell(session, Notice::Grown { group: id });
+            self.sessions.notify(session, Notice::Grown { group: id });
         }
     }
 

@@ -71,7 +71,7 @@ impl Driver {
                 lent.ask(in_all);
                 let group = self.group_of_share(id, kind);
                 let is_next = group.is_some_and(|group| group.queued);
-                self.give_back_share(id, kind, is_next);
+                self.return_share(id, kind, is_next);
             }
         }
     }
@@ -92,12 +92,12 @@ impl Driver {
                 CreditKind::Session => true,
             };
             if concerns {
-                self.give_back_share(session, kind, is_next);
+                self.return_share(session, kind, is_next);
             }
         }
     }
 
-    fn give_back_share(&mut self, id: SessionId, kind: CreditKind, is_next: bool) {
+    fn return_share(&mut self, id: SessionId, kind: CreditKind, is_next: bool) {
         if self.keeps(id, kind, is_next) {
             return self.sessions.note_debt(id, kind);
         }
@@ -119,9 +119,10 @@ impl Driver {
                 (given, limit.saturating_sub(used) - given, true)
             }
         };
-        let told = self.sessions.lent(id, kind).and_then(|it| it.give_back(given, left, returns));
-        if let Some(told) = told {
-            self.sessions.send_given_back(id, kind, told);
+        let returned =
+            self.sessions.lent(id, kind).and_then(|it| it.give_back(given, left, returns));
+        if let Some(returned) = returned {
+            self.sessions.send_given_back(id, kind, returned);
         }
         self.sessions.note_debt(id, kind);
     }

@@ -57,10 +57,10 @@ impl Driver {
     /// counted the records of a refused entry as settled.
     pub(super) fn on_dead_lettered(
         &mut self,
-        under_way: DeadLettering,
+        in_flight: DeadLettering,
         result: Result<UnitReply, Unavailable>,
     ) -> bool {
-        let DeadLettering { group: id, engine, count } = under_way;
+        let DeadLettering { group: id, engine, count } = in_flight;
         let Some(group) = self.groups.get_mut(id) else { return false };
         let (refused, sent) = match result {
             Ok(entered) => (cause(entered.rows), entered.sent),

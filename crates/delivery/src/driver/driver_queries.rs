@@ -15,9 +15,9 @@ use crate::groups::view::find;
 use crate::waiter::{Reply, Waiter};
 
 impl Driver {
-    pub(super) fn answer_question(&mut self, question: DriverQuery) {
+    pub(super) fn answer_query(&mut self, query: DriverQuery) {
         // The caller may be gone: the changes stay.
-        match question {
+        match query {
             DriverQuery::Counters { group, reply } => drop(reply.send(self.counters(group))),
             DriverQuery::Unsettled { group, partition, from, records_max, reply } => {
                 drop(reply.send(self.unsettled(group, partition, from, records_max)));

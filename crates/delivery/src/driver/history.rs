@@ -23,7 +23,7 @@ impl Driver {
         group.dispatch.take_steps(|step| {
             if let Some(per_million) = share {
                 let (topic_name, group_name) = (Arc::clone(topic_name), Arc::clone(group_name));
-                traces.tell(TracedStep {
+                traces.send(TracedStep {
                     at_ms,
                     topic,
                     topic_name,
@@ -35,7 +35,7 @@ impl Driver {
             }
             ring.add(at_ms, id, step);
             if let Some(feed) = &self.feed {
-                feed.tell(FeedEvent { at_ms, what: FeedEventKind::Stepped { group: id, step } });
+                feed.send(FeedEvent { at_ms, what: FeedEventKind::Stepped { group: id, step } });
             }
         });
     }
@@ -47,8 +47,8 @@ impl Driver {
     }
 
     /// The record's state in each group; `None` if it is settled there or the group is gone.
-    pub(super) fn look(&mut self, look: &HistoryQuery) -> Vec<Option<UnsettledRecord>> {
-        let HistoryQuery { groups, partition, offset } = look;
+    pub(super) fn record_states(&mut self, query: &HistoryQuery) -> Vec<Option<UnsettledRecord>> {
+        let HistoryQuery { groups, partition, offset } = query;
         for id in groups {
             self.groups.load(*id);
         }

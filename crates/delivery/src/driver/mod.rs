@@ -310,7 +310,7 @@ impl Driver {
                 None | Some(Message::Stop) => return WaitOutcome::Stopped,
                 Some(message) => self.handle(message),
             },
-            Some(done) = self.commits.done(), if self.commits.is_under_way() => {
+            Some(done) = self.commits.done(), if self.commits.is_in_flight() => {
                 self.on_committed(done);
             }
             Some(done) = self.reader.done(), if self.reader.is_reading() => self.on_read(done),

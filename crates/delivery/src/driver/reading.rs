@@ -4,7 +4,7 @@ use base::{LeaseGroupId, Offset, PartitionId};
 use dispatch::{Assignment, Settlement};
 
 use super::Driver;
-use crate::reading::{READ_AGAIN_AFTER_MS, Read, ReadDone, ReadPurpose};
+use crate::reading::{READ_RETRY_DELAY_MS, Read, ReadDone, ReadPurpose};
 
 impl Driver {
     /// Starts reads for the engine's wants, one per partition. Records that became due are wanted a few at a
@@ -66,7 +66,7 @@ impl Driver {
                     "records to deliver cannot be read; trying again");
                 group.dispatch.scan_failed(index);
                 // With a delay: a failing disk would be read without end.
-                self.groups.enqueue_at(id, now_ms + READ_AGAIN_AFTER_MS);
+                self.groups.enqueue_at(id, now_ms + READ_RETRY_DELAY_MS);
             }
         }
     }
@@ -74,7 +74,7 @@ impl Driver {
     /// The record cannot be read: the leases that wait for it are released with a delay.
     fn give_up(&mut self, partition: PartitionId, offset: Offset) {
         let now_ms = self.timeline.now_ms();
-        let later = Settlement::Release { delay_ms: Some(READ_AGAIN_AFTER_MS), count: false };
+        let later = Settlement::Release { delay_ms: Some(READ_RETRY_DELAY_MS), count: false };
         let mut given_up: Vec<(LeaseGroupId, Assignment)> = Vec::new();
         let groups = &self.groups;
         let is_it = |id: LeaseGroupId, assignment: &Assignment| {

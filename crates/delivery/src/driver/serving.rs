@@ -86,7 +86,7 @@ impl Driver {
         self.read_wanted(id, &mut { LEASE_READ_BYTES });
         self.note_steps(id);
         self.groups.note_deadline(id, now_ms);
-        self.groups.note_standing(id, &self.sessions.pools);
+        self.groups.report_backlog(id, &self.sessions.pools);
         if let Some(group) = self.groups.get_mut(id) {
             group.meters.note(group.counts, now_ms, &self.totals);
             if group.dispatch.has_changes() {
@@ -180,7 +180,7 @@ impl Driver {
 
     pub(super) fn hand_over(&mut self, id: LeaseGroupId, taker: Taker) {
         // Before the reply: a publish after the take finds the room that it made.
-        self.groups.note_standing(id, &self.sessions.pools);
+        self.groups.report_backlog(id, &self.sessions.pools);
         if let Some(take) = self.complete(PendingTake::new(id, taker)) {
             self.takes.push(take);
         }

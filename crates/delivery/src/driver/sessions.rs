@@ -55,8 +55,10 @@ impl Driver {
             Message::Overflowed { batches, answers, reply } => {
                 self.dead_letter_refused(Overflowed::new(batches, answers, reply));
             }
-            Message::Ask(question) => self.answer_question(question),
-            Message::Look { look, reply } => drop(reply.send(self.look(&look))),
+            Message::Query(query) => self.answer_query(query),
+            Message::RecordHistory { query, reply } => {
+                drop(reply.send(self.record_states(&query)));
+            }
             Message::Stop => {}
         }
     }
@@ -111,7 +113,7 @@ impl Driver {
         }
         self.groups.enqueue(group);
         // Before the reply: records that the consumer would take at once are admitted.
-        self.groups.note_standing(group, &self.sessions.pools);
+        self.groups.report_backlog(group, &self.sessions.pools);
         Ok(active)
     }
 

@@ -251,11 +251,11 @@ impl Driver {
     fn on_ended(&mut self, number: u64, groups: &[LeaseGroupId], failed: bool) {
         for &id in groups {
             let Some(group) = self.groups.get_mut(id) else { continue };
-            group.under_way.retain(|(other, _)| *other != number);
+            group.in_flight.retain(|(other, _)| *other != number);
             if failed {
                 // Records that the engine counts as settled may not be.
                 self.renew(id);
-            } else if group.under_way.is_empty() && !group.sought.is_empty() {
+            } else if group.in_flight.is_empty() && !group.sought.is_empty() {
                 self.seek(id);
             }
         }

@@ -22,7 +22,7 @@ impl Driver {
         let settles = vec![GroupSettle { group, partition, settled, attempts }];
         let purpose = Purpose::Settles(Vec::new());
         self.commits.settle(&mut self.groups, Vec::new(), settles, purpose);
-        while self.commits.is_under_way() {
+        while self.commits.is_in_flight() {
             tokio::select! {
                 biased;
                 () = lost.as_mut() => return false,

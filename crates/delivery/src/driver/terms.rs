@@ -62,7 +62,7 @@ impl Driver {
                 (false, _) => dead.take_waiters().for_each(|waiter| self.answer(waiter)),
             }
             self.groups.enqueue(group);
-            self.groups.note_standing(group, &self.sessions.pools);
+            self.groups.report_backlog(group, &self.sessions.pools);
         }
     }
 
@@ -113,7 +113,7 @@ impl Driver {
                 }
             }
             self.groups.enqueue(id);
-            self.groups.note_standing(id, &self.sessions.pools);
+            self.groups.report_backlog(id, &self.sessions.pools);
         }
         if in_all > 0 {
             tracing::debug!(presented = in_all, taken_over, "leases of an earlier leader");
@@ -161,7 +161,7 @@ impl Driver {
             self.commit_all();
             self.start_dead_lettering();
             self.send();
-            let nothing_comes = !self.commits.is_under_way() && !self.reader.is_reading();
+            let nothing_comes = !self.commits.is_in_flight() && !self.reader.is_reading();
             if self.is_wound_up() || nothing_comes {
                 let wound_up = begun.elapsed();
                 let left = self.leave();
@@ -171,7 +171,7 @@ impl Driver {
             tokio::select! {
                 biased;
                 _ = &mut ended => return self.leave(),
-                Some(done) = self.commits.done(), if self.commits.is_under_way() => {
+                Some(done) = self.commits.done(), if self.commits.is_in_flight() => {
                     self.on_committed(done);
                 }
                 Some(done) = self.reader.done(), if self.reader.is_reading() => self.on_read(done),
@@ -181,7 +181,7 @@ impl Driver {
 
     /// Whether nothing is in flight. Reads for the engines are no longer needed.
     fn is_wound_up(&self) -> bool {
-        let nothing_to_commit = !self.commits.is_under_way() && !self.commits.has_changes();
+        let nothing_to_commit = !self.commits.is_in_flight() && !self.commits.has_changes();
         nothing_to_commit
             && !self.reader.is_reading_records()
             && self.takes.is_empty()
@@ -206,7 +206,7 @@ impl Driver {
     }
 
     /// Releases taken records that can no longer be read: no client has seen them.
-    fn give_back_takes(&mut self) {
+    fn release_unread_takes(&mut self) {
         let now_ms = self.timeline.now_ms();
         let uncounted = Settlement::Release { delay_ms: Some(0), count: false };
         for PendingTake { session, group, assigned, deliveries, .. } in
@@ -221,7 +221,7 @@ impl Driver {
     }
 
     fn leave(mut self) -> (Inbox, Handover) {
-        self.give_back_takes();
+        self.release_unread_takes();
         self.note_steps_of_all();
         let sessions = self.sessions.leave();
         let (groups, counts) = self.groups.leave();

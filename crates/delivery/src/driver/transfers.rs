@@ -39,13 +39,13 @@ impl Driver {
 
     fn resume_transfer(&mut self, mut transfer: PendingTransfer) {
         if transfer.gather(&self.groups, &mut self.reader) {
-            self.carry_out(transfer);
+            self.commit_transfer(transfer);
         } else {
             self.transfers.wait(transfer);
         }
     }
 
-    fn carry_out(&mut self, transfer: PendingTransfer) {
+    fn commit_transfer(&mut self, transfer: PendingTransfer) {
         let PendingTransfer { session, settles, batches, reply, rejected, .. } = transfer;
         // Earlier settles are committed first, and acknowledged separately.
         self.commit_all();
@@ -156,7 +156,7 @@ impl Driver {
     ) {
         for WithheldRecords { group: id, engine, records } in transfer.take_withheld() {
             match self.groups.with_engine(id, engine) {
-                Some(_) => self.give_back(id, &records),
+                Some(_) => self.release_withheld(id, &records),
                 // The new engine counted them as settled, since their entry was in flight.
                 None => self.renew(id),
             }
@@ -167,17 +167,17 @@ impl Driver {
         }
         if !attempts.is_empty() {
             let groups = attempts.iter().map(|settle| settle.group).collect();
-            let nobody_waits = Purpose::Settles(Vec::new());
-            self.commits.settle(&mut self.groups, groups, attempts, nobody_waits);
+            let no_waiters = Purpose::Settles(Vec::new());
+            self.commits.settle(&mut self.groups, groups, attempts, no_waiters);
         }
         let batch = rows.iter().position(Result::is_err).unwrap_or(0);
         let source = cause(rows).unwrap_or(AppendError::UnitRefused);
         let _ = reply.send(Err(TransferError::Append { batch, source }));
     }
 
-    fn give_back(&mut self, id: LeaseGroupId, records: &[(u32, Offset)]) {
+    fn release_withheld(&mut self, id: LeaseGroupId, records: &[(u32, Offset)]) {
         let Some(group) = self.groups.get_mut(id) else { return };
-        group.give_back(records);
+        group.release_withheld(records);
         self.groups.enqueue(id);
     }
 
@@ -241,7 +241,7 @@ impl Driver {
                 Ok(records) => records,
                 Err(source) => {
                     for WithheldRecords { group, records, .. } in withheld {
-                        self.give_back(group, &records);
+                        self.release_withheld(group, &records);
                     }
                     return Err(TransferError::Settle { item, source });
                 }

@@ -40,7 +40,7 @@ pub(crate) struct Group {
     pub(crate) takers: VecDeque<Taker>,
     pub(crate) dead: DeadLetters,
     /// Requests in flight and their settles, of other groups too.
-    pub(crate) under_way: Vec<InFlightSettles>,
+    pub(crate) in_flight: Vec<InFlightSettles>,
     /// Partitions that were sought, to be reset once nothing is in flight.
     pub(crate) sought: Vec<u32>,
     pub(crate) reads: u32,
@@ -68,10 +68,10 @@ impl Group {
         first_token: Token,
         engine: u64,
         counts: Counts,
-        under_way: Vec<InFlightSettles>,
+        in_flight: Vec<InFlightSettles>,
     ) -> Self {
         let GroupView { group, topic, stripe, .. } = found;
-        let starts = starts(found, &under_way);
+        let starts = starts(found, &in_flight);
         let mut dispatch = Dispatch::new(policy_of(found), *stripe, starts, first_token);
         dispatch.set_paused(group.paused);
         Self {
@@ -89,7 +89,7 @@ impl Group {
             consumers: HashMap::default(),
             takers: VecDeque::new(),
             dead: DeadLetters::default(),
-            under_way,
+            in_flight,
             sought: Vec::new(),
             reads: 0,
             queued: false,
@@ -162,7 +162,7 @@ impl Group {
     }
 
     /// The records are not settled, and are available again.
-    pub(crate) fn give_back(&mut self, records: &[(u32, Offset)]) {
+    pub(crate) fn release_withheld(&mut self, records: &[(u32, Offset)]) {
         for &(partition, offset) in records {
             self.dispatch.give_back(partition, offset);
         }
@@ -189,7 +189,7 @@ impl Group {
     }
 
     /// The group's waiting records, for the sequencer.
-    pub(crate) fn current_standing(&self, pools: &Pools) -> GroupBacklog {
+    pub(crate) fn backlog(&self, pools: &Pools) -> GroupBacklog {
         let counters = self.dispatch.counters();
         let (bytes, known) = self.dispatch.waiting_bytes();
         GroupBacklog {
@@ -276,7 +276,7 @@ impl Group {
         self.consumers.is_empty()
             && self.takers.is_empty()
             && self.dead.is_empty()
-            && self.under_way.is_empty()
+            && self.in_flight.is_empty()
             && self.reads == 0
             && !self.changed
             && !self.queued
@@ -300,9 +300,9 @@ fn policy_of(found: &GroupView) -> Policy {
 /// notified of them.
 fn starts(
     found: &GroupView,
-    under_way: &[InFlightSettles],
+    in_flight: &[InFlightSettles],
 ) -> impl Iterator<Item = PartitionStart> {
-    let settles = under_way.iter().flat_map(|(_, settles)| settles.iter());
+    let settles = in_flight.iter().flat_map(|(_, settles)| settles.iter());
     let mut of_partitions: HashMap<u32, Vec<&GroupSettle>> = HashMap::default();
     for settle in settles.filter(|settle| settle.group == found.group.id) {
         of_partitions.entry(settle.partition).or_default().push(settle);

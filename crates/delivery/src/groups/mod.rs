@@ -158,9 +158,9 @@ impl Groups {
         first_token: Token,
         engine: u64,
         counts: Counts,
-        under_way: Vec<InFlightSettles>,
+        in_flight: Vec<InFlightSettles>,
     ) -> Group {
-        let mut group = Group::new(found, first_token, engine, counts, under_way);
+        let mut group = Group::new(found, first_token, engine, counts, in_flight);
         if !self.keeps_history && found.topic.config.traced_per_million == 0 {
             group.dispatch.disable_steps();
         }
@@ -250,9 +250,9 @@ impl Groups {
         let mut old = self.by_id.remove(&id)?;
         let engine = self.new_engine();
         let token = old.dispatch.next_token();
-        let under_way = old.under_way.clone();
+        let in_flight = old.in_flight.clone();
         let made =
-            self.view(id).map(|found| self.make(&found, token, engine, old.counts, under_way));
+            self.view(id).map(|found| self.make(&found, token, engine, old.counts, in_flight));
         let joined = old.dispatch.joined();
         end_leases(&mut old);
         let Some(mut group) = made else {
@@ -367,7 +367,7 @@ impl Groups {
     }
 
     /// Reports the group's waiting records to the sequencer, if it refuses records over a limit.
-    pub(crate) fn note_standing(&mut self, id: LeaseGroupId, pools: &Pools) {
+    pub(crate) fn report_backlog(&mut self, id: LeaseGroupId, pools: &Pools) {
         let Some(group) = self.by_id.get_mut(&id) else { return };
         if !refuses(&group.topic_config) {
             if group.standing.take().is_some() {
@@ -375,7 +375,7 @@ impl Groups {
             }
             return;
         }
-        let standing = group.current_standing(pools);
+        let standing = group.backlog(pools);
         if group.standing != Some(standing) {
             group.standing = Some(standing);
             self.standings.note(id, standing);
@@ -442,7 +442,7 @@ impl Groups {
             ALL_PARTITIONS => group.sought.extend(group.dispatch.partitions()),
             partition => group.sought.push(partition),
         }
-        group.under_way.is_empty()
+        group.in_flight.is_empty()
     }
 
     /// Resets the group to the positions that it was sought to.

@@ -73,24 +73,24 @@ pub(crate) struct DeferredTransfer {
 }
 
 impl Handover {
-    /// `None` when this node will not lead again. `ground`: set in a cluster, where other nodes may lead
+    /// `None` when this node will not lead again. `context`: set in a cluster, where other nodes may lead
     /// meanwhile.
     pub(crate) async fn wait_for_leadership(
         &mut self,
         consensus: &Consensus,
         inbox: &mut Inbox,
-        ground: Option<&RelayContext>,
+        context: Option<&RelayContext>,
     ) -> Option<Leadership> {
         let mut leadership = pin!(consensus.leadership());
-        let ground = loop {
+        let context = loop {
             tokio::select! {
                 biased;
                 leadership = &mut leadership => match leadership {
                     Ok(leadership) => return Some(leadership),
                     Err(_) => return self.end(inbox).await,
                 },
-                _ = consensus.led_elsewhere(), if ground.is_some() => match ground {
-                    Some(ground) => break ground,
+                _ = consensus.led_elsewhere(), if context.is_some() => match context {
+                    Some(context) => break context,
                     None => continue,
                 },
                 message = inbox.recv() => match message {
@@ -99,7 +99,7 @@ impl Handover {
                 },
             }
         };
-        let mut relay = self.give_up(ground);
+        let mut relay = self.start_relay(context);
         loop {
             relay.advance();
             tokio::select! {
@@ -111,17 +111,17 @@ impl Handover {
                         Err(_) => return self.end(inbox).await,
                     }
                 }
-                happened = relay.next_event() => relay.on(happened),
+                event = relay.next_event() => relay.on(event),
                 message = inbox.recv() => match message {
                     None | Some(Message::Stop) => return None,
-                    Some(message) => relay.tell(message),
+                    Some(message) => relay.handle(message),
                 },
             }
             // Messages received already go with it.
             for _ in 0..LEASE_MESSAGES_PER_TURN {
                 match inbox.try_recv() {
                     Ok(Message::Stop) => return None,
-                    Ok(message) => relay.tell(message),
+                    Ok(message) => relay.handle(message),
                     Err(_) => break,
                 }
             }
@@ -129,7 +129,7 @@ impl Handover {
     }
 
     /// Another node leads.
-    fn give_up(&mut self, ground: &RelayContext) -> Relay {
+    fn start_relay(&mut self, context: &RelayContext) -> Relay {
         let why = Unavailable::NotLeader;
         self.present_leases();
         let users = std::mem::take(&mut self.groups).into_iter();
@@ -139,8 +139,8 @@ impl Handover {
             left.transfer.fail(&why);
         }
         let sessions = std::mem::take(&mut self.sessions);
-        let mut relay = Relay::take_over(ground.clone(), sessions, consuming, leased);
-        std::mem::take(&mut self.messages).into_iter().for_each(|it| relay.tell(it));
+        let mut relay = Relay::take_over(context.clone(), sessions, consuming, leased);
+        std::mem::take(&mut self.messages).into_iter().for_each(|it| relay.handle(it));
         relay
     }
 
@@ -159,11 +159,12 @@ impl Handover {
 
     /// This node leads again.
     fn resume_from_relay(&mut self, relay: Relay) {
-        let handed = relay.hand_over();
-        self.sessions = handed.sessions;
-        self.groups = handed.groups.into_iter().map(|(id, all)| Users::anew(id, all)).collect();
-        self.presented = handed.leased;
-        self.messages.extend(handed.messages);
+        let handover = relay.hand_over();
+        self.sessions = handover.sessions;
+        self.groups =
+            handover.groups.into_iter().map(|(id, all)| Users::without_leases(id, all)).collect();
+        self.presented = handover.leased;
+        self.messages.extend(handover.messages);
     }
 
     async fn end(&mut self, inbox: &mut Inbox) -> Option<Leadership> {
@@ -178,7 +179,10 @@ impl Handover {
 
 impl Users {
     /// Consumers without leases: another node led.
-    pub(crate) fn anew(group: LeaseGroupId, consumers: Vec<(ConsumerId, PushConsumer)>) -> Self {
+    pub(crate) fn without_leases(
+        group: LeaseGroupId,
+        consumers: Vec<(ConsumerId, PushConsumer)>,
+    ) -> Self {
         let (claims, back_offs, dead_letters) = (Vec::new(), Vec::new(), Vec::new());
         let (engine, dead) = (0, DeadLetters::default());
         Self { group, consumers, claims, back_offs, engine, dead, dead_letters }

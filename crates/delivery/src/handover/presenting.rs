@@ -34,7 +34,7 @@ impl Handover {
             presented: BTreeSet::new(),
         };
         for message in std::mem::take(&mut self.messages) {
-            presenting.hear(self, message);
+            presenting.receive(self, message);
         }
         let mut lost = pin!(leadership.lost());
         let mut late = pin!(sleep_until(begun + LEASES_PRESENTED_WITHIN));
@@ -48,7 +48,7 @@ impl Handover {
                 () = &mut known, if !is_known => is_known = true,
                 message = inbox.recv() => match message {
                     None | Some(Message::Stop) => return false,
-                    Some(message) => presenting.hear(self, message),
+                    Some(message) => presenting.receive(self, message),
                 },
                 () = &mut late, if !presenting.awaited.is_empty() => {
                     let nodes = std::mem::take(&mut presenting.awaited);
@@ -68,7 +68,7 @@ struct LeasePresentation {
 }
 
 impl LeasePresentation {
-    fn hear(&mut self, handover: &mut Handover, message: Message) {
+    fn receive(&mut self, handover: &mut Handover, message: Message) {
         if let Message::Presented { node } = message {
             self.awaited.remove(&node);
             self.presented.insert(node);

@@ -31,7 +31,7 @@ const LOOK_UP_BYTES_MIN: usize = 2 << 10;
 /// Allowance for a record's size above the average.
 const READ_OVERHEAD_BYTES: usize = 64;
 /// Delay before a failed read is retried.
-pub(crate) const READ_AGAIN_AFTER_MS: i64 = 1_000;
+pub(crate) const READ_RETRY_DELAY_MS: i64 = 1_000;
 
 /// Purpose of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,7 +130,7 @@ pub(crate) struct Reader {
     cpu: CpuPool,
     batches: Batches,
     facts: Facts,
-    under_way: FuturesUnordered<BoxFuture<'static, ReadDone>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, ReadDone>>,
     /// Single records whose read is in flight.
     records: HashSet<(PartitionId, Offset)>,
     /// Records that are gone, kept while deliveries may refer to them.
@@ -144,7 +144,7 @@ impl Reader {
             cpu,
             batches: Batches::default(),
             facts,
-            under_way: FuturesUnordered::new(),
+            in_flight: FuturesUnordered::new(),
             records: HashSet::default(),
             gone: HashSet::default(),
         }
@@ -181,13 +181,13 @@ impl Reader {
         if self.records.insert((partition, offset)) {
             let (from, bytes_max) = (offset, READ_BYTES_MIN);
             let what = Read { partition, from, bytes_max, purpose: ReadPurpose::Record };
-            self.under_way.push(self.reading(what));
+            self.in_flight.push(self.reading(what));
         }
     }
 
     /// Whether the limit of reads in flight is reached.
     pub(crate) fn is_full(&self) -> bool {
-        self.under_way.len() >= LEASE_READS_IN_FLIGHT_MAX
+        self.in_flight.len() >= LEASE_READS_IN_FLIGHT_MAX
     }
 
     /// Reads what a group's engine wants. While `budget` lasts, data in memory is read at once and returned.
@@ -205,7 +205,7 @@ impl Reader {
                 return Some(done);
             }
         }
-        self.under_way.push(reading);
+        self.in_flight.push(reading);
         None
     }
 
@@ -215,7 +215,7 @@ impl Reader {
 
     /// Whether any read is in flight.
     pub(crate) fn is_reading(&self) -> bool {
-        !self.under_way.is_empty()
+        !self.in_flight.is_empty()
     }
 
     /// Whether a read of a single record is in flight.
@@ -225,15 +225,15 @@ impl Reader {
 
     /// The next finished read; `None` if none is in flight.
     pub(crate) async fn done(&mut self) -> Option<ReadDone> {
-        self.under_way.next().await
+        self.in_flight.next().await
     }
 
     /// A read that is finished already.
     pub(crate) fn try_done(&mut self) -> Option<ReadDone> {
-        if self.under_way.is_empty() {
+        if self.in_flight.is_empty() {
             return None;
         }
-        self.under_way.next().now_or_never().flatten()
+        self.in_flight.next().now_or_never().flatten()
     }
 
     pub(crate) fn keep(&mut self, partition: PartitionId, batches: &[Arc<SharedBatch>]) {

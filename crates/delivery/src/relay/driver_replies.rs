@@ -16,28 +16,28 @@ use shard_peers::wire::{self, Batch};
 use tokio::sync::oneshot;
 
 use super::frame::MalformedFrame;
-use super::items::{AskId, DriverReply, OperatorRequest, RelayCommand};
+use super::items::{DriverReply, OperatorRequest, RelayCommand, RequestId};
 
 /// Minimum weight of a pending request.
-const ASK_BYTES: usize = 256;
+const REQUEST_BYTES: usize = 256;
 const SETTLE_BYTES: usize = 64;
 
 /// A message to the driver, with or without a reply.
 pub(super) enum DriverMessage {
-    Only(Message),
-    Asking(RelayedRequest),
+    OneWay(Message),
+    Request(RelayedRequest),
 }
 
 pub(super) struct RelayedRequest {
     pub(super) message: Message,
     pub(super) pending: PendingReply,
     /// The take is cancelled when this is dropped.
-    pub(super) waits_for: Option<(AskId, oneshot::Sender<()>)>,
+    pub(super) waits_for: Option<(RequestId, oneshot::Sender<()>)>,
 }
 
 /// A pending reply.
 pub(super) struct PendingReply {
-    id: AskId,
+    id: RequestId,
     pub(super) weight: usize,
     answer: BoxFuture<'static, RelayReply>,
 }
@@ -49,7 +49,7 @@ pub(super) enum RelayReply {
 
 impl PendingReply {
     /// The reply, with the id and weight of its request.
-    pub(super) async fn answered(self) -> (AskId, usize, RelayReply) {
+    pub(super) async fn answered(self) -> (RequestId, usize, RelayReply) {
         (self.id, self.weight, self.answer.await)
     }
 }
@@ -77,20 +77,20 @@ impl RelayCommand {
             Self::Lend { session, kind, .. } | Self::Share { session, kind, .. } => {
                 [Some(*session), of_kind(kind), None]
             }
-            Self::GiveUp { .. } | Self::Ask { .. } | Self::Presented => [None; 3],
+            Self::CancelTake { .. } | Self::Query { .. } | Self::Presented => [None; 3],
         }
     }
 }
 
-fn asking(
-    id: AskId,
+fn with_reply(
+    id: RequestId,
     weight: usize,
     message: Message,
     answer: impl Future<Output = DriverReply> + Send + 'static,
 ) -> DriverMessage {
     let answer = answer.map(RelayReply::Plain).boxed();
-    let pending = PendingReply { id, weight: weight + ASK_BYTES, answer };
-    DriverMessage::Asking(RelayedRequest { message, pending, waits_for: None })
+    let pending = PendingReply { id, weight: weight + REQUEST_BYTES, answer };
+    DriverMessage::Request(RelayedRequest { message, pending, waits_for: None })
 }
 
 /// The reply, or [`DriverReply::None`] if the driver ends without one.
@@ -101,41 +101,48 @@ async fn or_none<T>(
     answer.await.map_or(DriverReply::None, of)
 }
 
-pub(super) fn tell(said: RelayCommand, body: &mut Bytes) -> Result<DriverMessage, MalformedFrame> {
-    Ok(match said {
+pub(super) fn driver_message(
+    command: RelayCommand,
+    body: &mut Bytes,
+) -> Result<DriverMessage, MalformedFrame> {
+    Ok(match command {
         RelayCommand::Limit { session, records } => {
-            DriverMessage::Only(Message::Limit { session, records })
+            DriverMessage::OneWay(Message::Limit { session, records })
         }
         RelayCommand::Lend { session, kind, loan } => {
-            DriverMessage::Only(Message::Lend { session, kind, loan })
+            DriverMessage::OneWay(Message::Lend { session, kind, loan })
         }
         RelayCommand::Grant { session, consumer, credit } => {
-            DriverMessage::Only(Message::Grant { session, consumer, credit })
+            DriverMessage::OneWay(Message::Grant { session, consumer, credit })
         }
         RelayCommand::SetCredit { session, consumer, credit } => {
-            DriverMessage::Only(Message::SetCredit { session, consumer, credit })
+            DriverMessage::OneWay(Message::SetCredit { session, consumer, credit })
         }
         RelayCommand::Share { session, kind, change } => {
-            DriverMessage::Only(Message::Share { session, kind, change })
+            DriverMessage::OneWay(Message::Share { session, kind, change })
         }
         RelayCommand::Consume { id, session, consumer, group, options } => {
             let (reply, answer) = oneshot::channel();
             let joining = ConsumerRegistration { consumer, options, divided: Vec::new() };
             let message = Message::Consume { session, group, joining, reply };
-            asking(id, 0, message, or_none(answer, DriverReply::Consumed))
+            with_reply(id, 0, message, or_none(answer, DriverReply::Consumed))
         }
         RelayCommand::Cancel { id, session, consumer } => {
             let (reply, answer) = oneshot::channel();
             let message = Message::Cancel { session, consumer, reply };
-            asking(id, 0, message, or_none(answer, |()| DriverReply::Cancelled))
+            with_reply(id, 0, message, or_none(answer, |()| DriverReply::Cancelled))
         }
         RelayCommand::Take { id, session, group, options } => {
             let (reply, answer) = oneshot::channel();
-            let (waits, given_up) = oneshot::channel();
+            let (waits, cancelled) = oneshot::channel();
             let message = Message::Take { session, group, options, reply };
-            let answer = taken(session, answer, given_up).boxed();
-            let pending = PendingReply { id, weight: ASK_BYTES, answer };
-            DriverMessage::Asking(RelayedRequest { message, pending, waits_for: Some((id, waits)) })
+            let answer = take_reply(session, answer, cancelled).boxed();
+            let pending = PendingReply { id, weight: REQUEST_BYTES, answer };
+            DriverMessage::Request(RelayedRequest {
+                message,
+                pending,
+                waits_for: Some((id, waits)),
+            })
         }
         RelayCommand::Settle { id, session, settles } => {
             let (reply, answer) = oneshot::channel();
@@ -144,9 +151,9 @@ pub(super) fn tell(said: RelayCommand, body: &mut Bytes) -> Result<DriverMessage
             match id {
                 Some(id) => {
                     let weight = items * SETTLE_BYTES;
-                    asking(id, weight, message, or_none(answer, DriverReply::Settled))
+                    with_reply(id, weight, message, or_none(answer, DriverReply::Settled))
                 }
-                None => DriverMessage::Only(message),
+                None => DriverMessage::OneWay(message),
             }
         }
         RelayCommand::Transfer { id, session, settles, batches } => {
@@ -154,48 +161,48 @@ pub(super) fn tell(said: RelayCommand, body: &mut Bytes) -> Result<DriverMessage
             let batches = joined(batches, body)?;
             let weight = settles.len() * SETTLE_BYTES + bytes_of(&batches);
             let message = Message::Transfer { session, settles, batches, reply };
-            asking(id, weight, message, transferred(answer))
+            with_reply(id, weight, message, transferred(answer))
         }
-        RelayCommand::Ask { id, question } => ask(id, question, body)?,
+        RelayCommand::Query { id, query } => query_message(id, query, body)?,
         // Handled by the relay itself.
         RelayCommand::Open { .. }
         | RelayCommand::Close { .. }
         | RelayCommand::Present { .. }
         | RelayCommand::Presented
         | RelayCommand::Read { .. }
-        | RelayCommand::GiveUp { .. } => {
-            return Err(MalformedFrame::NotSane);
+        | RelayCommand::CancelTake { .. } => {
+            return Err(MalformedFrame::Invalid);
         }
     })
 }
 
-fn ask(
-    id: AskId,
-    question: OperatorRequest,
+fn query_message(
+    id: RequestId,
+    query: OperatorRequest,
     body: &mut Bytes,
 ) -> Result<DriverMessage, MalformedFrame> {
-    Ok(match question {
+    Ok(match query {
         OperatorRequest::Counters { group } => {
             let (reply, answer) = oneshot::channel();
-            let question = DriverQuery::Counters { group, reply };
-            asking(id, 0, Message::Ask(question), or_none(answer, DriverReply::Counters))
+            let query = DriverQuery::Counters { group, reply };
+            with_reply(id, 0, Message::Query(query), or_none(answer, DriverReply::Counters))
         }
         OperatorRequest::Unsettled { group, partition, from, records_max } => {
             let (reply, answer) = oneshot::channel();
             let records_max = records_max as usize;
-            let question = DriverQuery::Unsettled { group, partition, from, records_max, reply };
-            asking(id, 0, Message::Ask(question), or_none(answer, DriverReply::Unsettled))
+            let query = DriverQuery::Unsettled { group, partition, from, records_max, reply };
+            with_reply(id, 0, Message::Query(query), or_none(answer, DriverReply::Unsettled))
         }
         OperatorRequest::Leases { group, after, leases_max } => {
             let (reply, answer) = oneshot::channel();
             let leases_max = leases_max as usize;
-            let question = DriverQuery::Leases { group, after, leases_max, reply };
-            asking(id, 0, Message::Ask(question), or_none(answer, DriverReply::Leases))
+            let query = DriverQuery::Leases { group, after, leases_max, reply };
+            with_reply(id, 0, Message::Query(query), or_none(answer, DriverReply::Leases))
         }
         OperatorRequest::Purge { group } => {
             let ((reply, answer), (durable, settled)) = (oneshot::channel(), oneshot::channel());
-            let question = DriverQuery::Purge { group, durable, reply };
-            asking(id, 0, Message::Ask(question), async {
+            let query = DriverQuery::Purge { group, durable, reply };
+            with_reply(id, 0, Message::Query(query), async {
                 match answer.await {
                     Ok(Ok(purged)) => DriverReply::Purged(Ok((purged, became(settled).await))),
                     Ok(Err(error)) => DriverReply::Purged(Err(error)),
@@ -205,8 +212,8 @@ fn ask(
         }
         OperatorRequest::Remove { group, partition, offset } => {
             let ((reply, answer), (durable, settled)) = (oneshot::channel(), oneshot::channel());
-            let question = DriverQuery::Remove { group, partition, offset, durable, reply };
-            asking(id, 0, Message::Ask(question), async {
+            let query = DriverQuery::Remove { group, partition, offset, durable, reply };
+            with_reply(id, 0, Message::Query(query), async {
                 match answer.await {
                     Ok(Ok(())) => DriverReply::Removed(Ok(became(settled).await)),
                     Ok(Err(error)) => DriverReply::Removed(Err(error)),
@@ -217,15 +224,15 @@ fn ask(
         OperatorRequest::Free { group, partition, offsets } => {
             let (reply, answer) = oneshot::channel();
             let weight = offsets.len() * size_of::<u64>();
-            let question = DriverQuery::Free { group, partition, offsets, reply };
-            asking(id, weight, Message::Ask(question), or_none(answer, DriverReply::Free))
+            let query = DriverQuery::Free { group, partition, offsets, reply };
+            with_reply(id, weight, Message::Query(query), or_none(answer, DriverReply::Free))
         }
         OperatorRequest::MoveAway { group, partition, offsets, batches } => {
             let (reply, answer) = oneshot::channel();
             let batches = joined(batches, body)?;
             let weight = bytes_of(&batches);
-            let question = DriverQuery::MoveAway { group, partition, offsets, batches, reply };
-            asking(id, weight, Message::Ask(question), transferred(answer))
+            let query = DriverQuery::MoveAway { group, partition, offsets, batches, reply };
+            with_reply(id, weight, Message::Query(query), transferred(answer))
         }
     })
 }
@@ -257,16 +264,16 @@ async fn transferred(answer: oneshot::Receiver<TransferResult>) -> DriverReply {
     DriverReply::Transferred(result.map_err(Into::into))
 }
 
-async fn taken(
+async fn take_reply(
     session: SessionId,
     mut answer: oneshot::Receiver<Result<Vec<Delivery>, TakeError>>,
-    given_up: oneshot::Receiver<()>,
+    cancelled: oneshot::Receiver<()>,
 ) -> RelayReply {
     let answer = tokio::select! {
         biased;
         answer = &mut answer => answer.ok(),
         // From here on the driver cannot send any more, unless it has sent just now.
-        _ = given_up => {
+        _ = cancelled => {
             answer.close();
             Some(answer.try_recv().unwrap_or_else(|_| Ok(Vec::new())))
         }

@@ -3,10 +3,10 @@
 //! | request of the node that is not the leader | head | body |
 //! |---|---|---|
 //! | begin | [`Request::Begin`] | empty |
-//! | say | [`Request::Say`], then `items` times [`RelayCommand`] | batches to append |
-//! | hear | [`Request::Hear`] | empty |
+//! | send | [`Request::Send`], then `items` times [`RelayCommand`] | batches to append |
+//! | poll | [`Request::Poll`] | empty |
 //!
-//! Replies are a [`Reply`]; [`Reply::Heard`] is followed by `items` times [`RelayNotification`], whose records are the
+//! Replies are a [`Reply`]; [`Reply::Notifications`] is followed by `items` times [`RelayNotification`], whose records are the
 //! body. A link checks the head; the head has a checksum of the records, and batches have their own.
 
 use crate::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
@@ -32,7 +32,7 @@ pub(super) struct RelayId {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Begin(BeginRelay),
-    Say {
+    Send {
         relay: RelayId,
         /// From 0.
         number: u64,
@@ -41,7 +41,7 @@ pub(super) enum Request {
         catalog: u64,
         items: u32,
     },
-    Hear {
+    Poll {
         relay: RelayId,
         /// Number of the batch in the reply, from 0.
         number: u64,
@@ -49,7 +49,7 @@ pub(super) enum Request {
 }
 
 base::levels!(Request {
-    Level::FIRST => Begin | Say | Hear;
+    Level::FIRST => Begin | Send | Poll;
 });
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -71,8 +71,8 @@ pub(super) enum Reply {
         term: u64,
     },
     /// A batch was accepted.
-    Taken,
-    Heard {
+    Accepted,
+    Notifications {
         items: u32,
         checksum: u32,
     },
@@ -81,7 +81,7 @@ pub(super) enum Reply {
 }
 
 base::levels!(Reply {
-    Level::FIRST => Begun | Taken | Heard | Over;
+    Level::FIRST => Begun | Accepted | Notifications | Over;
 });
 
 /// A message of another node is malformed, or of a later version.
@@ -96,16 +96,20 @@ pub(super) enum MalformedFrame {
     #[error("the records' checksum is wrong")]
     Checksum,
     #[error("a session may not say that")]
-    NotSane,
+    Invalid,
     #[error("a session or a consumer of another node, or one that is not there")]
-    NotIts,
+    NotOwned,
 }
 
 pub(super) fn request(request: &Request) -> Message {
     Message::from_head(head_of(wire::relay_head(), request, &[]))
 }
 
-pub(super) fn say(request: &Request, items: &[Vec<u8>], body: Vec<Bytes>) -> Message {
+pub(super) fn request_with_items(
+    request: &Request,
+    items: &[Vec<u8>],
+    body: Vec<Bytes>,
+) -> Message {
     Message { head: head_of(wire::relay_head(), request, items), body }
 }
 
@@ -116,8 +120,8 @@ pub(super) fn read_request(
 ) -> Result<(Request, Vec<RelayCommand>, Bytes), MalformedFrame> {
     let (request, rest) = start(head)?;
     let count = match &request {
-        Request::Say { items, .. } => *items,
-        Request::Begin(_) | Request::Hear { .. } => 0,
+        Request::Send { items, .. } => *items,
+        Request::Begin(_) | Request::Poll { .. } => 0,
     };
     let items = items(rest, count)?;
     Ok((request, items, body))
@@ -128,9 +132,9 @@ pub(super) fn reply(reply: &Reply) -> Message {
 }
 
 /// A batch of messages to sessions.
-pub(super) fn heard(items: &[Vec<u8>], body: Vec<Bytes>) -> Message {
+pub(super) fn notifications(items: &[Vec<u8>], body: Vec<Bytes>) -> Message {
     let checksum = body.iter().fold(0, |sum, part| crc32c_append(sum, part));
-    let reply = Reply::Heard { items: items.len() as u32, checksum };
+    let reply = Reply::Notifications { items: items.len() as u32, checksum };
     Message { head: head_of(&[], &reply, items), body }
 }
 
@@ -140,7 +144,7 @@ pub(super) fn read_reply(
     let ReceivedMessage { head, body } = received;
     let (reply, rest) = start(&head)?;
     let count = match reply {
-        Reply::Heard { items, checksum } => {
+        Reply::Notifications { items, checksum } => {
             if crc32c(&body) != checksum {
                 return Err(MalformedFrame::Checksum);
             }

@@ -4,52 +4,52 @@ use crate::limits::LEASES_PRESENTED_TOGETHER;
 use dispatch::{Claim, SessionId};
 
 use super::Relay;
-use super::items::{AskId, RelayCommand};
+use super::items::{RelayCommand, RequestId};
 use super::relay_queue::{OutboundItem, RelayQueue};
 
 impl Relay {
     /// Queues the sessions and consumers of this node, and its pending requests.
-    pub(super) fn introduce(&mut self, line: &mut RelayQueue) {
-        let mut ids: Vec<SessionId> = self.roster.sessions.keys().copied().collect();
+    pub(super) fn queue_initial_messages(&mut self, queue: &mut RelayQueue) {
+        let mut ids: Vec<SessionId> = self.registry.sessions.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            line.queue.push_back(OutboundItem::Said(RelayCommand::Open { session: id }));
-            let Some(session) = self.roster.sessions.get(&id) else { continue };
+            queue.outbound.push_back(OutboundItem::Command(RelayCommand::Open { session: id }));
+            let Some(session) = self.registry.sessions.get(&id) else { continue };
             if session.limit.is_some() {
-                let said = RelayCommand::Limit { session: id, records: session.limit };
-                line.queue.push_back(OutboundItem::Said(said));
+                let command = RelayCommand::Limit { session: id, records: session.limit };
+                queue.outbound.push_back(OutboundItem::Command(command));
             }
-            self.lend(id, None, line);
+            self.lend(id, None, queue);
         }
-        let unanswered: Vec<AskId> = self.waiters.all.keys().copied().collect();
-        for consumer in self.roster.in_order() {
+        let unanswered: Vec<RequestId> = self.waiters.all.keys().copied().collect();
+        for consumer in self.registry.in_order() {
             let out = self.joining(consumer);
-            line.queue.extend(out);
-            if let Some(member) = self.roster.member(consumer) {
-                self.lend(member.session, Some(consumer), line);
+            queue.outbound.extend(out);
+            if let Some(member) = self.registry.member(consumer) {
+                self.lend(member.session, Some(consumer), queue);
             }
         }
-        self.present(line);
-        line.queue.extend(unanswered.into_iter().map(OutboundItem::Ask));
+        self.present(queue);
+        queue.outbound.extend(unanswered.into_iter().map(OutboundItem::Request));
     }
 
     /// Queues the leases of sessions here.
-    fn present(&self, line: &mut RelayQueue) {
-        let now_ms = self.ground.timeline.now_ms();
-        let mut ids: Vec<SessionId> = self.roster.sessions.keys().copied().collect();
+    fn present(&self, queue: &mut RelayQueue) {
+        let now_ms = self.context.timeline.now_ms();
+        let mut ids: Vec<SessionId> = self.registry.sessions.keys().copied().collect();
         ids.sort_unstable();
         for session in ids {
-            let held = self.held.claims_of(session);
-            let held: Vec<_> = held.filter(|(_, claim)| claim.deadline_ms() > now_ms).collect();
-            for of_group in held.chunk_by(|(one, _), (next, _)| one == next) {
+            let claims = self.leases.claims_of(session);
+            let claims: Vec<_> = claims.filter(|(_, claim)| claim.deadline_ms() > now_ms).collect();
+            for of_group in claims.chunk_by(|(one, _), (next, _)| one == next) {
                 for some in of_group.chunks(LEASES_PRESENTED_TOGETHER) {
                     let left = |(_, claim): &(_, Claim)| claim.shifted(now_ms.saturating_neg());
                     let claims = some.iter().map(left).collect();
-                    let said = RelayCommand::Present { session, group: of_group[0].0, claims };
-                    line.queue.push_back(OutboundItem::Said(said));
+                    let command = RelayCommand::Present { session, group: of_group[0].0, claims };
+                    queue.outbound.push_back(OutboundItem::Command(command));
                 }
             }
         }
-        line.queue.push_back(OutboundItem::Said(RelayCommand::Presented));
+        queue.outbound.push_back(OutboundItem::Command(RelayCommand::Presented));
     }
 }

@@ -21,7 +21,7 @@ use shard_peers::wire::Batch;
 use super::delivery_runs::DeliveryRuns;
 
 /// Matches a reply to its request.
-pub(super) type AskId = u64;
+pub(super) type RequestId = u64;
 
 /// A message to the leader's driver. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub(super) enum RelayCommand {
         records: Option<u32>,
     },
     Consume {
-        id: AskId,
+        id: RequestId,
         session: SessionId,
         consumer: ConsumerId,
         group: LeaseGroupId,
@@ -64,28 +64,28 @@ pub(super) enum RelayCommand {
         change: Change,
     },
     Cancel {
-        id: AskId,
+        id: RequestId,
         session: SessionId,
         consumer: ConsumerId,
     },
     Take {
-        id: AskId,
+        id: RequestId,
         session: SessionId,
         group: LeaseGroupId,
         options: TakeOptions,
     },
     /// Cancels that take.
-    GiveUp {
-        id: AskId,
+    CancelTake {
+        id: RequestId,
     },
     Settle {
         /// `None`: no reply is needed.
-        id: Option<AskId>,
+        id: Option<RequestId>,
         session: SessionId,
         settles: Vec<Settle>,
     },
     Transfer {
-        id: AskId,
+        id: RequestId,
         session: SessionId,
         settles: Vec<Settle>,
         batches: Vec<Batch>,
@@ -95,9 +95,9 @@ pub(super) enum RelayCommand {
         session: SessionId,
         bytes: u64,
     },
-    Ask {
-        id: AskId,
-        question: OperatorRequest,
+    Query {
+        id: RequestId,
+        query: OperatorRequest,
     },
     /// The session's leases of an earlier leader; deadlines are remaining times.
     Present {
@@ -111,7 +111,7 @@ pub(super) enum RelayCommand {
 
 base::levels!(RelayCommand {
     Level::FIRST => Open | Close | Limit | Consume | Lend | Grant | SetCredit | Share | Cancel
-        | Take | GiveUp | Settle | Transfer | Read | Ask | Present | Presented;
+        | Take | CancelTake | Settle | Transfer | Read | Query | Present | Presented;
 });
 
 /// Operators' requests ([`shard::delivery::handle::DriverQuery`]).
@@ -133,7 +133,7 @@ pub(super) enum RelayNotification {
         session: SessionId,
         /// Bytes that it counts, until [`RelayCommand::Read`] reports them as read.
         weight: u64,
-        handed: DeliveryRuns,
+        runs: DeliveryRuns,
     },
     Active {
         session: SessionId,
@@ -150,7 +150,7 @@ pub(super) enum RelayNotification {
         notice: Notice,
     },
     Answer {
-        id: AskId,
+        id: RequestId,
         answer: DriverReply,
     },
 }
@@ -228,7 +228,7 @@ const OFFSET_MAX: Offset = i64::MAX as Offset;
 
 impl RelayCommand {
     /// Whether a driver may get this: a message that no session of its own node could send is rejected.
-    pub(super) fn is_sane(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         match self {
             Self::Take { options, .. } => {
                 options.wait <= FETCH_WAIT_MAX
@@ -237,19 +237,19 @@ impl RelayCommand {
                     && options.partitions.is_sorted()
             }
             Self::Settle { settles, .. } | Self::Transfer { settles, .. } => {
-                settles.iter().all(is_sane)
+                settles.iter().all(is_valid)
             }
             Self::Present { session, claims, .. } => claims.iter().all(|claim| {
                 let (_, offset) = claim.place();
                 claim.session() == *session && offset < OFFSET_MAX && claim.deadline_ms() > 0
             }),
-            Self::Ask { question, .. } => question.is_sane(),
+            Self::Query { query, .. } => query.is_valid(),
             _ => true,
         }
     }
 }
 
-fn is_sane(settle: &Settle) -> bool {
+fn is_valid(settle: &Settle) -> bool {
     match settle.what {
         Selection::Lease { .. } | Selection::Held { .. } => true,
         Selection::Range { first, last, .. } => first <= last && last < OFFSET_MAX,
@@ -258,7 +258,7 @@ fn is_sane(settle: &Settle) -> bool {
 }
 
 impl OperatorRequest {
-    fn is_sane(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let at_most = OPERATION_RECORDS_MAX as u32;
         match self {
             Self::Counters { .. } | Self::Purge { .. } => true,

@@ -45,7 +45,7 @@ impl Relays {
         head: Bytes,
         body: Bytes,
     ) -> Option<Message> {
-        let (request, said, body) = match frame::read_request(&head, body) {
+        let (request, commands, body) = match frame::read_request(&head, body) {
             Ok(read) => read,
             Err(error) => {
                 tracing::warn!(%from, %error, "a relay is not understood: is that node of a later version?");
@@ -54,21 +54,21 @@ impl Relays {
         };
         let reply = match request {
             Request::Begin(begin) => self.begin(led, from, begin),
-            Request::Say { relay, number, catalog, .. } => {
+            Request::Send { relay, number, catalog, .. } => {
                 let seen = timeout(CATALOG_SEEN_WITHIN, led.shard.catalog_applied_to(catalog));
                 if seen.await.is_err() {
                     tracing::warn!(catalog, "this node's copy of the catalog is behind");
                 }
                 match self.of(from, led.shard.role().shard(), relay) {
-                    Some(served) => say(&served, number, said, body).await,
+                    Some(served) => accept_commands(&served, number, commands, body).await,
                     None => Reply::Over,
                 }
             }
-            Request::Hear { relay, number } => {
+            Request::Poll { relay, number } => {
                 let Some(served) = self.of(from, led.shard.role().shard(), relay) else {
                     return Some(frame::reply(&Reply::Over));
                 };
-                return Some(hear(&served, number).await);
+                return Some(next_notifications(&served, number).await);
             }
         };
         Some(frame::reply(&reply))
@@ -105,16 +105,16 @@ impl Relays {
     }
 }
 
-async fn say(
+async fn accept_commands(
     served: &Arc<ServedRelay>,
     number: u64,
-    said: Vec<RelayCommand>,
+    commands: Vec<RelayCommand>,
     body: Bytes,
 ) -> Reply {
-    match served.say(number, said, body) {
+    match served.accept(number, commands, body) {
         Ok(true) => {
             served.has_room().await;
-            Reply::Taken
+            Reply::Accepted
         }
         Ok(false) => Reply::Over,
         Err(error) => refused(served, &error),
@@ -129,7 +129,7 @@ fn refused(served: &ServedRelay, error: &MalformedFrame) -> Reply {
 
 /// Waits for output to the other node. If this future is dropped before, the other node's connection has ended,
 /// which ends the relay.
-async fn hear(served: &Arc<ServedRelay>, number: u64) -> Message {
+async fn next_notifications(served: &Arc<ServedRelay>, number: u64) -> Message {
     struct RelayEndGuard<'a>(Option<&'a ServedRelay>);
     impl Drop for RelayEndGuard<'_> {
         fn drop(&mut self) {
@@ -138,10 +138,10 @@ async fn hear(served: &Arc<ServedRelay>, number: u64) -> Message {
             }
         }
     }
-    let (reply, heard) = oneshot::channel();
-    served.hear(number, reply);
+    let (reply, notifications) = oneshot::channel();
+    served.poll(number, reply);
     let mut ends = RelayEndGuard(Some(served));
-    let heard = heard.await;
+    let notifications = notifications.await;
     ends.0 = None;
-    heard.unwrap_or_else(|_| frame::reply(&Reply::Over))
+    notifications.unwrap_or_else(|_| frame::reply(&Reply::Over))
 }

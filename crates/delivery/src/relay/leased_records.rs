@@ -109,7 +109,12 @@ impl LeasedRecords {
     }
 
     /// The deliveries have arrived here.
-    pub(super) fn handed(&mut self, session: SessionId, deliveries: &[Delivery], now_ms: i64) {
+    pub(super) fn on_deliveries(
+        &mut self,
+        session: SessionId,
+        deliveries: &[Delivery],
+        now_ms: i64,
+    ) {
         let claims = deliveries
             .iter()
             .filter_map(|delivery| Some((delivery.group, delivery.claim(session)?)));
@@ -119,8 +124,8 @@ impl LeasedRecords {
     }
 
     /// The message is being sent to the leader.
-    pub(super) fn on_said(&mut self, said: &RelayCommand, now_ms: i64) {
-        match said {
+    pub(super) fn on_sent(&mut self, command: &RelayCommand, now_ms: i64) {
+        match command {
             // It is never repeated.
             RelayCommand::Settle { id: None, session, settles } => self.ended(*session, settles),
             RelayCommand::Transfer { session, settles, .. } => self.ended(*session, settles),

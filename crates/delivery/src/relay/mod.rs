@@ -51,7 +51,7 @@ use crate::drivers::is_of_node;
 use crate::open_session::Session;
 
 use frame::{BeginRelay, Reply, Request};
-use items::{AskId, RelayCommand};
+use items::{RelayCommand, RequestId};
 use leased_records::LeasedRecords;
 use pending_requests::{PendingRequest, Waiters};
 use relay_queue::{Batch, Leader, LeaderReply, LinkReply, OutboundItem, RelayError, RelayQueue};
@@ -76,16 +76,16 @@ pub struct RelayContext {
 }
 
 /// Read bytes of a session that are reported in a batch of their own; fewer go with the next batch.
-const READ_TOLD_BYTES: u64 = (LEASE_CONNECTION_UNREAD_BYTES_MAX / 8) as u64;
+const READ_REPORT_BYTES: u64 = (LEASE_CONNECTION_UNREAD_BYTES_MAX / 8) as u64;
 
 /// Interval of the sweep for expired leases.
-const HELD_EXPIRED_EVERY: Duration = Duration::from_secs(10);
+const LEASE_EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The owner of the inbox while another node leads.
 pub(crate) struct Relay {
-    ground: RelayContext,
-    roster: SessionRegistry,
-    held: LeasedRecords,
+    context: RelayContext,
+    registry: SessionRegistry,
+    leases: LeasedRecords,
     waiters: Waiters,
     /// Bytes delivered to sessions for which the leader has no read report yet.
     owed: BTreeMap<SessionId, u64>,
@@ -105,9 +105,9 @@ pub(crate) struct Relay {
 
 enum State {
     /// No known leader, or waiting until this time for the next attempt.
-    Apart(Instant),
-    Beginning(Leader, BoxFuture<'static, LinkReply>),
-    Through(Box<RelayQueue>),
+    Disconnected(Instant),
+    Connecting(Leader, BoxFuture<'static, LinkReply>),
+    Connected(Box<RelayQueue>),
 }
 
 /// Result of a relay's wait.
@@ -117,7 +117,7 @@ enum RelayEventKind {
     /// This node's role has changed.
     Role,
     Begun(LinkReply),
-    Came(LeaderReply),
+    Reply(LeaderReply),
     Time,
 }
 
@@ -125,15 +125,15 @@ impl Relay {
     /// Takes over the sessions that the last driver of this node left, their consumers by group, and their
     /// leases.
     pub(crate) fn take_over(
-        mut ground: RelayContext,
+        mut context: RelayContext,
         sessions: HashMap<SessionId, Session>,
         groups: Vec<(LeaseGroupId, Vec<(ConsumerId, PushConsumer)>)>,
         leased: Vec<(LeaseGroupId, Claim)>,
     ) -> Self {
-        ground.role.mark_unchanged();
-        let here = ground.node.identity().at.node.0;
+        context.role.mark_unchanged();
+        let here = context.node.identity().at.node.0;
         let now = Instant::now();
-        let mut roster = SessionRegistry::default();
+        let mut registry = SessionRegistry::default();
         let mut never_sent = HashSet::default();
         for (id, mut session) in sessions {
             // Another node's relay to this one is over, which keeps its own sessions.
@@ -143,33 +143,33 @@ impl Relay {
                 never_sent.extend(waiting.map(|(group, assigned)| (group, assigned.token)));
                 session.groups.clear();
                 session.consumers.clear();
-                roster.sessions.insert(id, session);
+                registry.sessions.insert(id, session);
             }
         }
         for (group, consumers) in groups {
             for (consumer, joined) in consumers {
-                roster.add(group, consumer, joined);
+                registry.add(group, consumer, joined);
             }
         }
-        let (mut held, now_ms) = (LeasedRecords::default(), ground.timeline.now_ms());
+        let (mut leases, now_ms) = (LeasedRecords::default(), context.timeline.now_ms());
         for (group, claim) in leased {
-            if roster.sessions.contains_key(&claim.session())
+            if registry.sessions.contains_key(&claim.session())
                 && !never_sent.contains(&(group, claim.token()))
             {
-                held.insert(group, claim, now_ms);
+                leases.insert(group, claim, now_ms);
             }
         }
         Self {
-            ground,
-            roster,
-            held,
+            context,
+            registry,
+            leases,
             waiters: Waiters::default(),
             owed: BTreeMap::new(),
             read: BTreeSet::new(),
             for_driver: Vec::new(),
-            state: State::Apart(now),
+            state: State::Disconnected(now),
             sweep_at: now,
-            expire_at: now + HELD_EXPIRED_EVERY,
+            expire_at: now + LEASE_EXPIRY_INTERVAL,
             idle_since: None,
             presented_to: None,
             present_until: now + 2 * LEASES_PRESENTED_WITHIN,
@@ -179,67 +179,63 @@ impl Relay {
     /// This node leads: its driver continues the sessions. Pending requests go to it as messages.
     pub(crate) fn hand_over(mut self) -> DriverHandover {
         self.end(&RelayError::Moved);
-        let mut handed = self.roster.hand_over(self.held.into_claims());
+        let mut handover = self.registry.hand_over(self.leases.into_claims());
         for (_, entry) in std::mem::take(&mut self.waiters.all) {
-            handed.messages.extend(entry.waiting.into_message(Instant::now()));
+            handover.messages.extend(entry.waiting.into_message(Instant::now()));
         }
-        handed.messages.extend(self.for_driver);
-        handed
-    }
-
-    pub(crate) fn tell(&mut self, message: Message) {
-        self.handle(message);
+        handover.messages.extend(self.for_driver);
+        handover
     }
 
     /// Waits for the next event. Cancel safe.
     pub(crate) async fn next_event(&mut self) -> RelayEvent {
         let deadline = self.deadline();
-        let comes = async {
+        let event = async {
             match &mut self.state {
-                State::Apart(_) => std::future::pending().await,
-                State::Beginning(_, answered) => RelayEventKind::Begun(answered.await),
-                State::Through(line) => RelayEventKind::Came(line.next_reply().await),
+                State::Disconnected(_) => std::future::pending().await,
+                State::Connecting(_, answered) => RelayEventKind::Begun(answered.await),
+                State::Connected(queue) => RelayEventKind::Reply(queue.next_reply().await),
             }
         };
         let role = async {
-            if self.ground.role.changed().await.is_err() {
+            if self.context.role.changed().await.is_err() {
                 // Consensus has ended, which is handled elsewhere.
                 std::future::pending::<()>().await;
             }
         };
-        let what = tokio::select! {
+        let kind = tokio::select! {
             biased;
             () = role => RelayEventKind::Role,
-            what = comes => what,
+            kind = event => kind,
             () = sleep_until(deadline) => RelayEventKind::Time,
         };
-        RelayEvent(what)
+        RelayEvent(kind)
     }
 
     /// Time of the next timer.
     fn deadline(&self) -> Instant {
         match &self.state {
-            State::Apart(again_at) if self.is_to_begin() => self.sweep_at.min(*again_at),
+            State::Disconnected(retry_at) if self.must_begin() => self.sweep_at.min(*retry_at),
             _ => self.sweep_at,
         }
     }
 
-    pub(crate) fn on(&mut self, RelayEvent(what): RelayEvent) {
-        match what {
+    pub(crate) fn on(&mut self, RelayEvent(kind): RelayEvent) {
+        match kind {
             RelayEventKind::Role => self.on_role(),
             RelayEventKind::Begun(answered) => self.on_begun(answered),
-            RelayEventKind::Came(came) => self.on_came(came),
+            RelayEventKind::Reply(reply) => self.on_reply(reply),
             RelayEventKind::Time => {}
         }
         self.sweep();
     }
 
     fn is_used(&self) -> bool {
-        !self.roster.is_empty() || !self.waiters.all.is_empty()
+        !self.registry.is_empty() || !self.waiters.all.is_empty()
     }
 
     /// Whether a leader must be contacted: for the sessions here, or to present that there are none.
-    fn is_to_begin(&self) -> bool {
+    fn must_begin(&self) -> bool {
         let Some((node, term)) = self.leader() else { return false };
         let knows = self.presented_to.is_some_and(|(known, of_term)| {
             known == NodeId(node) && of_term.zip(term).is_none_or(|(known, now)| known == now)
@@ -249,7 +245,7 @@ impl Relay {
 
     /// The other node that leads, and its term.
     fn leader(&self) -> Option<(u64, Option<u64>)> {
-        let role = *self.ground.role.borrow();
+        let role = *self.context.role.borrow();
         let term = match role {
             Role::Follower { term, .. } => Some(term),
             _ => None,
@@ -259,11 +255,11 @@ impl Relay {
 
     /// Whether this node leads, or will once it has applied the entries committed before its term.
     fn is_elected(&self) -> bool {
-        matches!(*self.ground.role.borrow(), Role::Leader { .. })
+        matches!(*self.context.role.borrow(), Role::Leader { .. })
     }
 
     fn on_role(&mut self) {
-        self.ground.role.mark_unchanged();
+        self.context.role.mark_unchanged();
         self.present_until = Instant::now() + 2 * LEASES_PRESENTED_WITHIN;
         if !self.is_elected() {
             let why = Unavailable::NotLeader;
@@ -272,38 +268,39 @@ impl Relay {
         // Without a known leader the former one may still lead.
         let Some((node, term)) = self.leader() else { return };
         let known = match &self.state {
-            State::Apart(_) => return self.state = State::Apart(Instant::now()),
-            State::Beginning(leader, _) => leader,
-            State::Through(line) => &line.leader,
+            State::Disconnected(_) => return self.state = State::Disconnected(Instant::now()),
+            State::Connecting(leader, _) => leader,
+            State::Connected(queue) => &queue.leader,
         };
         let is_same = known.term.zip(term).is_none_or(|(known, now)| known == now);
         if known.node != NodeId(node) || !is_same {
             self.end(&RelayError::Moved);
-            self.state = State::Apart(Instant::now());
+            self.state = State::Disconnected(Instant::now());
         }
     }
 
     /// Begins a relay if one is due, and sends queued messages.
     pub(crate) fn advance(&mut self) {
-        if let State::Apart(again_at) = &self.state
-            && *again_at <= Instant::now()
-            && self.is_to_begin()
+        if let State::Disconnected(retry_at) = &self.state
+            && *retry_at <= Instant::now()
+            && self.must_begin()
             && let Some((node, term)) = self.leader()
         {
-            let (here, shard) = (Arc::clone(&self.ground.node), self.ground.shard.role().shard());
+            let (here, shard) = (Arc::clone(&self.context.node), self.context.shard.role().shard());
             let leader = Leader { node: NodeId(node), shard, term, here };
             let boot = leader.here.identity().at.boot;
-            let attempt = self.ground.attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let attempt = self.context.attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let begin = Request::Begin(BeginRelay { boot, attempt, term });
-            let answered = leader.ask(frame::request(&begin));
-            self.state = State::Beginning(leader, answered);
+            let answered = leader.request(frame::request(&begin));
+            self.state = State::Connecting(leader, answered);
         }
         self.flush();
     }
 
     fn on_begun(&mut self, answered: LinkReply) {
-        let again_at = State::Apart(Instant::now() + RELAY_RETRY_EVERY);
-        let State::Beginning(mut leader, _) = std::mem::replace(&mut self.state, again_at) else {
+        let disconnected = State::Disconnected(Instant::now() + RELAY_RETRY_EVERY);
+        let State::Connecting(mut leader, _) = std::mem::replace(&mut self.state, disconnected)
+        else {
             return;
         };
         let begun = answered.map_err(RelayError::from).and_then(|it| Ok(frame::read_reply(it)?));
@@ -312,11 +309,11 @@ impl Relay {
                 leader.term = Some(term);
                 self.presented_to = Some((leader.node, leader.term));
                 // These are from an earlier relay to the same leader, and ended with it.
-                self.held.forget_term(term);
-                let mut line = Box::new(RelayQueue::new(leader, relay));
-                self.introduce(&mut line);
-                tracing::debug!(shard = %line.leader.shard, leader = %line.leader.node, "leases are relayed");
-                self.state = State::Through(line);
+                self.leases.forget_term(term);
+                let mut queue = Box::new(RelayQueue::new(leader, relay));
+                self.queue_initial_messages(&mut queue);
+                tracing::debug!(shard = %queue.leader.shard, leader = %queue.leader.node, "leases are relayed");
+                self.state = State::Connected(queue);
             }
             // It is not the leader, not yet or not any more.
             Ok(_) => {}
@@ -326,12 +323,12 @@ impl Relay {
 
     /// The relay is over.
     fn end(&mut self, why: &RelayError) {
-        if let State::Through(line) = &self.state {
-            let (shard, leader) = (line.leader.shard, line.leader.node);
+        if let State::Connected(queue) = &self.state {
+            let (shard, leader) = (queue.leader.shard, queue.leader.node);
             tracing::debug!(%shard, %leader, %why, "a relay of leases is over");
         }
         let now = Instant::now();
-        self.state = State::Apart(now + RELAY_RETRY_EVERY);
+        self.state = State::Disconnected(now + RELAY_RETRY_EVERY);
         self.owed.clear();
         self.read.clear();
         self.idle_since = None;
@@ -345,27 +342,27 @@ impl Relay {
             return;
         }
         self.sweep_at = now + RELAY_SIGN_EVERY / 2;
-        let is_through = matches!(self.state, State::Through(_));
-        let idle: Vec<AskId> = self
+        let is_connected = matches!(self.state, State::Connected(_));
+        let idle: Vec<RequestId> = self
             .waiters
             .all
             .iter()
-            .filter(|(_, entry)| entry.waiting.is_idle() || (!is_through && entry.until <= now))
+            .filter(|(_, entry)| entry.waiting.is_idle() || (!is_connected && entry.until <= now))
             .map(|(id, _)| *id)
             .collect();
         for id in idle {
-            self.give_up(id, is_through);
+            self.abandon(id, is_connected);
         }
-        if !is_through {
-            for reply in self.roster.expired(now) {
+        if !is_connected {
+            for reply in self.registry.expired(now) {
                 let _ = reply.send(Err(Unavailable::NotLeader.into()));
             }
         }
         if self.expire_at <= now {
-            self.expire_at = now + HELD_EXPIRED_EVERY;
-            self.held.expire(self.ground.timeline.now_ms());
+            self.expire_at = now + LEASE_EXPIRY_INTERVAL;
+            self.leases.expire(self.context.timeline.now_ms());
         }
-        let is_idle = is_through && !self.is_used();
+        let is_idle = is_connected && !self.is_used();
         self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
         if self.idle_since.is_some_and(|since| since + RELAY_IDLE_MAX <= now) {
             self.end(&RelayError::Ended);
@@ -373,32 +370,33 @@ impl Relay {
     }
 
     /// Its caller is gone, or it timed out.
-    fn give_up(&mut self, id: AskId, is_through: bool) {
+    fn abandon(&mut self, id: RequestId, is_connected: bool) {
         let Some(entry) = self.waiters.all.get_mut(&id) else { return };
-        if is_through && entry.said {
+        if is_connected && entry.sent {
             if let PendingRequest::Take(take) = &mut entry.waiting
-                && !std::mem::replace(&mut take.given_up, true)
+                && !std::mem::replace(&mut take.abandoned, true)
             {
-                self.say(RelayCommand::GiveUp { id });
+                self.send(RelayCommand::CancelTake { id });
             }
             return;
         }
-        refuse(&mut self.waiters, &mut self.held, id);
+        refuse(&mut self.waiters, &mut self.leases, id);
     }
 
     // ----------------------------------------------------------------------------------------- sending
 
-    fn say(&mut self, said: RelayCommand) {
-        if let State::Through(line) = &mut self.state {
-            line.queue.push_back(OutboundItem::Said(said));
+    fn send(&mut self, command: RelayCommand) {
+        if let State::Connected(queue) = &mut self.state {
+            queue.outbound.push_back(OutboundItem::Command(command));
         }
     }
 
     fn flush(&mut self) {
-        let State::Through(line) = &mut self.state else { return };
-        while line.may_say() {
-            let owes = |id: &SessionId| self.owed.get(id).is_some_and(|it| *it >= READ_TOLD_BYTES);
-            if line.queue.is_empty() && !self.read.iter().any(owes) {
+        let State::Connected(queue) = &mut self.state else { return };
+        while queue.may_send() {
+            let owes =
+                |id: &SessionId| self.owed.get(id).is_some_and(|it| *it >= READ_REPORT_BYTES);
+            if queue.outbound.is_empty() && !self.read.iter().any(owes) {
                 break;
             }
             let mut batch = Batch::default();
@@ -410,29 +408,30 @@ impl Relay {
             }
             while batch.items.len() < RELAY_BATCH_ITEMS_MAX
                 && batch.bytes < RELAY_BATCH_BYTES
-                && let Some(out) = line.queue.pop_front()
+                && let Some(out) = queue.outbound.pop_front()
             {
-                let (said, body, ask) = match out {
-                    OutboundItem::Said(said) => (said, Vec::new(), None),
-                    OutboundItem::Ask(id) => {
+                let (command, body, request) = match out {
+                    OutboundItem::Command(command) => (command, Vec::new(), None),
+                    OutboundItem::Request(id) => {
                         let Some(entry) = self.waiters.all.get_mut(&id) else { continue };
-                        let Some((said, body)) = entry.waiting.say(id, &self.held, Instant::now())
+                        let Some((command, body)) =
+                            entry.waiting.command(id, &self.leases, Instant::now())
                         else {
                             continue;
                         };
-                        entry.said = true;
-                        (said, body, Some(id))
+                        entry.sent = true;
+                        (command, body, Some(id))
                     }
                 };
-                self.held.on_said(&said, self.ground.timeline.now_ms());
-                let item = frame::encoded(&said);
+                self.leases.on_sent(&command, self.context.timeline.now_ms());
+                let item = frame::encoded(&command);
                 let bytes = item.len() + body.iter().map(Bytes::len).sum::<usize>();
                 // In addition to the contents of the batch.
                 let head_max = RELAY_HEAD_BYTES_MAX - 2 * RELAY_BATCH_BYTES;
                 if item.len() > head_max || bytes + 2 * RELAY_BATCH_BYTES > LINK_MESSAGE_BYTES_MAX {
                     tracing::warn!(bytes, "too large to be relayed to the shard's leader");
-                    if let Some(id) = ask {
-                        refuse(&mut self.waiters, &mut self.held, id);
+                    if let Some(id) = request {
+                        refuse(&mut self.waiters, &mut self.leases, id);
                     }
                     continue;
                 }
@@ -441,16 +440,16 @@ impl Relay {
             if batch.items.is_empty() {
                 break;
             }
-            line.say(batch, self.ground.shard.catalog_applied());
+            queue.send(batch, self.context.shard.catalog_applied());
         }
     }
 }
 
 /// The request is abandoned. The outcome of its settles is unknown, so their records are delivered again.
-fn refuse(waiters: &mut Waiters, held: &mut LeasedRecords, id: AskId) {
+fn refuse(waiters: &mut Waiters, leases: &mut LeasedRecords, id: RequestId) {
     let Some(waiting) = waiters.remove(id) else { return };
     if let Some((session, settles)) = waiting.ends() {
-        held.ended(session, settles);
+        leases.ended(session, settles);
     }
     waiting.refuse(&Unavailable::NotLeader);
 }

@@ -18,7 +18,7 @@ use shard_peers::wire::{Batch, divide, elsewhere, elsewhere_append};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::items::{AskId, DriverReply, OperatorRequest, RelayCommand, take_options};
+use super::items::{DriverReply, OperatorRequest, RelayCommand, RequestId, take_options};
 use super::leased_records::{LeaseSettles, LeasedRecords};
 use crate::takes::TakeReply;
 
@@ -45,7 +45,7 @@ pub(super) enum PendingRequest {
         rows: usize,
         reply: oneshot::Sender<TransferResult>,
     },
-    Question(DriverQuery),
+    Query(DriverQuery),
 }
 
 pub(super) struct RelayedTake {
@@ -54,7 +54,7 @@ pub(super) struct RelayedTake {
     pub(super) options: TakeOptions,
     pub(super) deadline: Instant,
     pub(super) reply: TakeReply,
-    pub(super) given_up: bool,
+    pub(super) abandoned: bool,
 }
 
 /// The content of a reply, once its records are read.
@@ -67,9 +67,9 @@ pub(super) enum ReplyContent {
 pub(super) enum AfterReply {
     Nothing,
     /// The caller is gone: release these.
-    GiveBack(SessionId, Vec<Delivery>),
+    Release(SessionId, Vec<Delivery>),
     /// Repeat it at the next leader; the node that replied does not lead the shard any more.
-    Again(PendingRequest),
+    Repeat(PendingRequest),
     /// The reply does not fit the request.
     Mismatch,
 }
@@ -80,16 +80,16 @@ fn is_not_leader(why: &Unavailable) -> bool {
 }
 
 impl PendingRequest {
-    /// Returns the message that sends the request. It is repeated only if [`Self::on_lost`] permits it. `held`:
+    /// Returns the message that sends the request. It is repeated only if [`Self::on_lost`] permits it. `leases`:
     /// leases of this node's sessions.
-    pub(super) fn say(
+    pub(super) fn command(
         &mut self,
-        id: AskId,
-        held: &LeasedRecords,
+        id: RequestId,
+        leases: &LeasedRecords,
         now: Instant,
     ) -> Option<(RelayCommand, Vec<Bytes>)> {
         let mut body = Vec::new();
-        let said = match self {
+        let command = match self {
             // The registry sends it.
             Self::Consume(_) | Self::Cancel(_) => return None,
             Self::Take(take) => {
@@ -103,7 +103,7 @@ impl PendingRequest {
                 }
             }
             Self::Settle { session, settles, named, .. } => {
-                *named = held.named(*session, settles);
+                *named = leases.named(*session, settles);
                 RelayCommand::Settle { id: Some(id), session: *session, settles: settles.clone() }
             }
             Self::Transfer { session, settles, batches, .. } => RelayCommand::Transfer {
@@ -112,18 +112,18 @@ impl PendingRequest {
                 settles: std::mem::take(settles),
                 batches: divided(batches, &mut body),
             },
-            Self::Question(question) => {
-                RelayCommand::Ask { id, question: asked(question, &mut body) }
+            Self::Query(query) => {
+                RelayCommand::Query { id, query: operator_request(query, &mut body) }
             }
         };
-        Some((said, body))
+        Some((command, body))
     }
 
     /// Whether the caller is gone, and the request changes nothing.
     pub(super) fn is_idle(&self) -> bool {
         match self {
             Self::Take(take) => take.reply.is_closed(),
-            Self::Question(question) => match question {
+            Self::Query(query) => match query {
                 DriverQuery::Counters { reply, .. } => reply.is_closed(),
                 DriverQuery::Unsettled { reply, .. } => reply.is_closed(),
                 DriverQuery::Leases { reply, .. } => reply.is_closed(),
@@ -138,34 +138,34 @@ impl PendingRequest {
 
     /// The relay is over. A sent request that changes something may have been applied. Requests that were not
     /// sent are repeated, and so are those that change nothing, or nothing more if they were applied.
-    pub(super) fn on_lost(self, said: bool) -> Option<Self> {
+    pub(super) fn on_lost(self, sent: bool) -> Option<Self> {
         match self {
             Self::Consume(_) => None,
             Self::Cancel(reply) => {
                 let _ = reply.send(());
                 None
             }
-            Self::Settle { .. } if !said => Some(self),
-            Self::Settle { .. } => Some(self.again()),
-            Self::Transfer { reply, .. } if said => {
+            Self::Settle { .. } if !sent => Some(self),
+            Self::Settle { .. } => Some(self.into_repeat()),
+            Self::Transfer { reply, .. } if sent => {
                 let _ = reply.send(Err(Unavailable::Unanswered.into()));
                 None
             }
-            Self::Question(
+            Self::Query(
                 DriverQuery::Purge { .. }
                 | DriverQuery::Remove { .. }
                 | DriverQuery::MoveAway { .. },
-            ) if said => {
+            ) if sent => {
                 self.refuse(&Unavailable::Unanswered);
                 None
             }
-            Self::Take(take) if take.given_up => None,
+            Self::Take(take) if take.abandoned => None,
             waiting => Some(waiting),
         }
     }
 
     /// Marks it as a repetition: an earlier leader may have applied it.
-    pub(super) fn again(self) -> Self {
+    pub(super) fn into_repeat(self) -> Self {
         let Self::Settle { session, mut settles, named, mut reply, .. } = self else { return self };
         if let Some(LeaseSettles { settles: names, counts }) = named {
             settles = names;
@@ -195,7 +195,7 @@ impl PendingRequest {
                 reply.send(vec![Err(why.clone().into()); settles.len()]);
             }
             Self::Transfer { reply, .. } => drop(reply.send(Err(why.clone().into()))),
-            Self::Question(question) => match question {
+            Self::Query(query) => match query {
                 DriverQuery::Purge { reply, .. } => drop(reply.send(Err(why.clone().into()))),
                 DriverQuery::Remove { reply, .. } => drop(reply.send(Err(why.clone().into()))),
                 DriverQuery::MoveAway { reply, .. } => drop(reply.send(Err(why.clone().into()))),
@@ -228,8 +228,8 @@ impl PendingRequest {
             ) => {
                 drop(reply.send(transferred(result.map_err(Into::into), rows)));
             }
-            (Self::Question(question), ReplyContent::Plain(answer)) => {
-                return on_answer(question, answer);
+            (Self::Query(query), ReplyContent::Plain(answer)) => {
+                return on_answer(query, answer);
             }
             (waiting, _) => {
                 waiting.refuse(&Unavailable::Unanswered);
@@ -243,8 +243,8 @@ impl PendingRequest {
 impl RelayedTake {
     fn on_answer(self, answer: Result<Vec<Delivery>, TakeError>) -> AfterReply {
         match answer {
-            Err(TakeError::Unavailable(why)) if is_not_leader(&why) && !self.given_up => {
-                AfterReply::Again(PendingRequest::Take(self))
+            Err(TakeError::Unavailable(why)) if is_not_leader(&why) && !self.abandoned => {
+                AfterReply::Repeat(PendingRequest::Take(self))
             }
             Err(TakeError::Unavailable(why)) => {
                 let _ = self.reply.send(Err(elsewhere(why).into()));
@@ -254,7 +254,7 @@ impl RelayedTake {
                 let session = self.session;
                 match self.reply.send(answer) {
                     Err(Ok(deliveries)) if !deliveries.is_empty() => {
-                        AfterReply::GiveBack(session, deliveries)
+                        AfterReply::Release(session, deliveries)
                     }
                     _ => AfterReply::Nothing,
                 }
@@ -263,8 +263,8 @@ impl RelayedTake {
     }
 }
 
-fn on_answer(question: DriverQuery, answer: DriverReply) -> AfterReply {
-    match (question, answer) {
+fn on_answer(query: DriverQuery, answer: DriverReply) -> AfterReply {
+    match (query, answer) {
         (DriverQuery::Counters { reply, .. }, DriverReply::Counters(it)) => drop(reply.send(it)),
         (DriverQuery::Unsettled { reply, .. }, DriverReply::Unsettled(answer)) => {
             drop(reply.send(answer))
@@ -295,12 +295,12 @@ fn on_answer(question: DriverQuery, answer: DriverReply) -> AfterReply {
             drop(reply.send(transferred(result.map_err(Into::into), rows)));
         }
         // The driver there has ended.
-        (question, DriverReply::None) => match PendingRequest::Question(question).on_lost(true) {
-            Some(again) => return AfterReply::Again(again),
+        (query, DriverReply::None) => match PendingRequest::Query(query).on_lost(true) {
+            Some(request) => return AfterReply::Repeat(request),
             None => return AfterReply::Nothing,
         },
-        (question, _) => {
-            PendingRequest::Question(question).refuse(&Unavailable::Unanswered);
+        (query, _) => {
+            PendingRequest::Query(query).refuse(&Unavailable::Unanswered);
             return AfterReply::Mismatch;
         }
     }
@@ -346,9 +346,9 @@ fn divided(batches: &mut Vec<AppendBatch>, body: &mut Vec<Bytes>) -> Vec<Batch> 
     apart
 }
 
-fn asked(question: &mut DriverQuery, body: &mut Vec<Bytes>) -> OperatorRequest {
+fn operator_request(query: &mut DriverQuery, body: &mut Vec<Bytes>) -> OperatorRequest {
     let bounded = |wanted: usize| wanted.min(OPERATION_RECORDS_MAX) as u32;
-    match question {
+    match query {
         DriverQuery::Counters { group, .. } => OperatorRequest::Counters { group: *group },
         DriverQuery::Unsettled { group, partition, from, records_max, .. } => {
             OperatorRequest::Unsettled {
@@ -384,38 +384,38 @@ fn asked(question: &mut DriverQuery, body: &mut Vec<Bytes>) -> OperatorRequest {
 /// All pending requests, in order.
 #[derive(Default)]
 pub(super) struct Waiters {
-    pub(super) all: BTreeMap<AskId, Entry>,
-    last: AskId,
+    pub(super) all: BTreeMap<RequestId, Entry>,
+    last: RequestId,
 }
 
 pub(super) struct Entry {
     pub(super) waiting: PendingRequest,
     /// It may have reached the leader.
-    pub(super) said: bool,
+    pub(super) sent: bool,
     /// Deadline while there is no relay.
     pub(super) until: Instant,
 }
 
 impl Waiters {
-    pub(super) fn add(&mut self, waiting: PendingRequest, until: Instant) -> AskId {
+    pub(super) fn add(&mut self, waiting: PendingRequest, until: Instant) -> RequestId {
         self.last += 1;
-        self.all.insert(self.last, Entry { waiting, said: false, until });
+        self.all.insert(self.last, Entry { waiting, sent: false, until });
         self.last
     }
 
-    pub(super) fn remove(&mut self, id: AskId) -> Option<PendingRequest> {
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<PendingRequest> {
         self.all.remove(&id).map(|entry| entry.waiting)
     }
 
     /// Queues it again, under its id.
-    pub(super) fn put_back(&mut self, id: AskId, waiting: PendingRequest, until: Instant) {
-        self.all.insert(id, Entry { waiting, said: false, until });
+    pub(super) fn requeue(&mut self, id: RequestId, waiting: PendingRequest, until: Instant) {
+        self.all.insert(id, Entry { waiting, sent: false, until });
     }
 
     pub(super) fn on_lost(&mut self, until: Instant) {
         for (id, entry) in std::mem::take(&mut self.all) {
-            if let Some(waiting) = entry.waiting.on_lost(entry.said) {
-                self.put_back(id, waiting, until);
+            if let Some(waiting) = entry.waiting.on_lost(entry.sent) {
+                self.requeue(id, waiting, until);
             }
         }
     }
@@ -429,12 +429,12 @@ mod tests {
 
     const RANGE: Selection = Selection::Range { partition: 0, first: 0, last: 9 };
 
-    fn said(waiting: &mut PendingRequest) -> Vec<Selection> {
-        match waiting.say(1, &LeasedRecords::default(), Instant::now()) {
+    fn sent_settles(waiting: &mut PendingRequest) -> Vec<Selection> {
+        match waiting.command(1, &LeasedRecords::default(), Instant::now()) {
             Some((RelayCommand::Settle { settles, .. }, _)) => {
                 settles.iter().map(|it| it.what).collect()
             }
-            said => panic!("{said:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -453,9 +453,9 @@ mod tests {
         let (named, reply) = (None, reply.into());
         let mut waiting =
             PendingRequest::Settle { session: 1, settles, named, again: false, reply };
-        assert_eq!(said(&mut waiting), [lease, RANGE, lease, RANGE]);
+        assert_eq!(sent_settles(&mut waiting), [lease, RANGE, lease, RANGE]);
         let mut waiting = waiting.on_lost(true).expect("it is repeated");
-        assert_eq!(said(&mut waiting), [lease, lease, RANGE]);
+        assert_eq!(sent_settles(&mut waiting), [lease, lease, RANGE]);
         let waiting = waiting.on_lost(true).expect("it is repeated");
         let results = vec![Err(SettleError::NotLeased), Ok(()), Ok(())];
         let got = ReplyContent::Plain(DriverReply::Settled(results));

@@ -2,7 +2,7 @@
 //! directions.
 //!
 //! Requests of a link may overtake one another, so batches are numbered and processed in order. Events of
-//! sessions come as replies: some polls (`Hear`) are always pending at the leader.
+//! sessions come as replies: some polls are always pending at the leader.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use shard_peers::limits::REMOTE_ANSWERED_WITHIN;
 use world::Instant;
 
 use super::frame::{self, MalformedFrame, RelayId, Reply, Request};
-use super::items::{AskId, RelayCommand, RelayNotification};
+use super::items::{RelayCommand, RelayNotification, RequestId};
 
 pub(super) type LinkReply = Result<ReceivedMessage, RequestError>;
 
 /// Messages to send, in order.
 pub(super) enum OutboundItem {
-    Said(RelayCommand),
+    Command(RelayCommand),
     /// A request that awaits a reply.
-    Ask(AskId),
+    Request(RequestId),
 }
 
 /// A reply from the leader.
 pub(super) enum LeaderReply {
-    Taken(LinkReply),
-    Heard(u64, LinkReply),
+    Accepted(LinkReply),
+    Notifications(u64, LinkReply),
 }
 
 /// A batch under construction.
@@ -68,13 +68,13 @@ pub(super) enum RelayError {
 pub(super) struct RelayQueue {
     pub(super) leader: Leader,
     relay: RelayId,
-    pub(super) queue: VecDeque<OutboundItem>,
-    next_said: u64,
-    said_in_flight: usize,
-    next_asked: u64,
-    next_heard: u64,
+    pub(super) outbound: VecDeque<OutboundItem>,
+    next_sent: u64,
+    sends_in_flight: usize,
+    next_poll: u64,
+    next_received: u64,
     early: BTreeMap<u64, (Vec<RelayNotification>, Bytes)>,
-    asks: FuturesUnordered<BoxFuture<'static, LeaderReply>>,
+    requests: FuturesUnordered<BoxFuture<'static, LeaderReply>>,
 }
 
 /// The relay's leader.
@@ -88,7 +88,7 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    pub(super) fn ask(&self, message: Message) -> BoxFuture<'static, LinkReply> {
+    pub(super) fn request(&self, message: Message) -> BoxFuture<'static, LinkReply> {
         let Self { here, node, shard, .. } = self.clone();
         let deadline = Instant::now() + REMOTE_ANSWERED_WITHIN;
         async move { here.ask(node, shard, message, deadline).await }.boxed()
@@ -97,75 +97,76 @@ impl Leader {
 
 impl RelayQueue {
     pub(super) fn new(leader: Leader, relay: RelayId) -> Self {
-        let mut line = Self {
+        let mut queue = Self {
             leader,
             relay,
-            queue: VecDeque::new(),
-            next_said: 0,
-            said_in_flight: 0,
-            next_asked: 0,
-            next_heard: 0,
+            outbound: VecDeque::new(),
+            next_sent: 0,
+            sends_in_flight: 0,
+            next_poll: 0,
+            next_received: 0,
             early: BTreeMap::new(),
-            asks: FuturesUnordered::new(),
+            requests: FuturesUnordered::new(),
         };
-        (0..RELAY_BATCHES_IN_FLIGHT).for_each(|_| line.hear());
-        line
+        (0..RELAY_BATCHES_IN_FLIGHT).for_each(|_| queue.poll());
+        queue
     }
 
-    pub(super) fn may_say(&self) -> bool {
-        self.said_in_flight < RELAY_BATCHES_IN_FLIGHT
+    pub(super) fn may_send(&self) -> bool {
+        self.sends_in_flight < RELAY_BATCHES_IN_FLIGHT
     }
 
-    pub(super) fn say(&mut self, batch: Batch, catalog: u64) {
+    pub(super) fn send(&mut self, batch: Batch, catalog: u64) {
         let Batch { items, body, .. } = batch;
-        let (relay, number) = (self.relay, self.next_said);
-        self.next_said += 1;
-        self.said_in_flight += 1;
-        let request = Request::Say { relay, number, catalog, items: items.len() as u32 };
-        let answered = self.leader.ask(frame::say(&request, &items, body));
-        self.asks.push(answered.map(LeaderReply::Taken).boxed());
+        let (relay, number) = (self.relay, self.next_sent);
+        self.next_sent += 1;
+        self.sends_in_flight += 1;
+        let request = Request::Send { relay, number, catalog, items: items.len() as u32 };
+        let reply = self.leader.request(frame::request_with_items(&request, &items, body));
+        self.requests.push(reply.map(LeaderReply::Accepted).boxed());
     }
 
-    fn hear(&mut self) {
-        let (relay, number) = (self.relay, self.next_asked);
-        self.next_asked += 1;
-        let answered = self.leader.ask(frame::request(&Request::Hear { relay, number }));
-        self.asks.push(answered.map(move |answered| LeaderReply::Heard(number, answered)).boxed());
+    fn poll(&mut self) {
+        let (relay, number) = (self.relay, self.next_poll);
+        self.next_poll += 1;
+        let reply = self.leader.request(frame::request(&Request::Poll { relay, number }));
+        self.requests
+            .push(reply.map(move |reply| LeaderReply::Notifications(number, reply)).boxed());
     }
 
     /// Waits for the next reply. Cancel safe.
     pub(super) async fn next_reply(&mut self) -> LeaderReply {
-        match self.asks.next().await {
-            Some(came) => came,
+        match self.requests.next().await {
+            Some(reply) => reply,
             // Some polls are always pending.
             None => std::future::pending().await,
         }
     }
 
     /// Returns the batches that are next in order.
-    pub(super) fn on_came(
+    pub(super) fn on_reply(
         &mut self,
-        came: LeaderReply,
+        reply: LeaderReply,
     ) -> Result<Vec<(Vec<RelayNotification>, Bytes)>, RelayError> {
-        let (number, answered) = match came {
-            LeaderReply::Taken(answered) => {
-                self.said_in_flight -= 1;
-                return match frame::read_reply(answered?)? {
-                    (Reply::Taken, ..) => Ok(Vec::new()),
+        let (number, reply) = match reply {
+            LeaderReply::Accepted(reply) => {
+                self.sends_in_flight -= 1;
+                return match frame::read_reply(reply?)? {
+                    (Reply::Accepted, ..) => Ok(Vec::new()),
                     _ => Err(RelayError::Ended),
                 };
             }
-            LeaderReply::Heard(number, answered) => (number, answered),
+            LeaderReply::Notifications(number, reply) => (number, reply),
         };
-        let (Reply::Heard { .. }, items, body) = frame::read_reply(answered?)? else {
+        let (Reply::Notifications { .. }, items, body) = frame::read_reply(reply?)? else {
             return Err(RelayError::Ended);
         };
         self.early.insert(number, (items, body));
         let mut next = Vec::new();
-        while let Some(batch) = self.early.remove(&self.next_heard) {
-            self.next_heard += 1;
+        while let Some(batch) = self.early.remove(&self.next_received) {
+            self.next_received += 1;
             next.push(batch);
-            self.hear();
+            self.poll();
         }
         Ok(next)
     }

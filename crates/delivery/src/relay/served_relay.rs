@@ -23,7 +23,7 @@ use futures_util::stream::FuturesUnordered;
 use links::{Lane, Message, NodeId, Phase, StatusWatch};
 use parking_lot::Mutex;
 use shard::delivery::event::{Delivery, Event, EventSender, SessionMessage};
-use shard::delivery::handle::{Handle, Message as Told};
+use shard::delivery::handle::{Handle, Message as HandleMessage};
 use shard::delivery::options::Settle;
 use shard::delivery::unread::UnreadDeliveries;
 use tasks::Task;
@@ -31,9 +31,11 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::delivery_runs::DeliveryRuns;
-use super::driver_replies::{DriverMessage, PendingReply, RelayReply, RelayedRequest, tell};
+use super::driver_replies::{
+    DriverMessage, PendingReply, RelayReply, RelayedRequest, driver_message,
+};
 use super::frame::{self, MalformedFrame, RelayId};
-use super::items::{AskId, DriverReply, RelayCommand, RelayNotification};
+use super::items::{DriverReply, RelayCommand, RelayNotification, RequestId};
 use super::relay_queue::Batch;
 use crate::drivers::is_of_node;
 
@@ -41,7 +43,7 @@ use crate::drivers::is_of_node;
 pub(super) struct ServedRelay {
     pub(super) relay: RelayId,
     pub(super) from: NodeId,
-    handle: Handle,
+    driver: Handle,
     state: Mutex<OpenRelay>,
     to_task: mpsc::UnboundedSender<TaskMessage>,
     events: mpsc::UnboundedSender<(SessionId, SessionMessage)>,
@@ -58,7 +60,7 @@ struct OpenRelay {
     early: BTreeMap<u64, (Vec<RelayCommand>, Bytes)>,
     sessions: BTreeMap<SessionId, Session>,
     /// Dropped when the take is cancelled.
-    takes: BTreeMap<AskId, oneshot::Sender<()>>,
+    takes: BTreeMap<RequestId, oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,7 @@ struct Session {
 }
 
 enum TaskMessage {
-    Hear(u64, oneshot::Sender<Message>),
+    Poll(u64, oneshot::Sender<Message>),
     Pending(PendingReply),
 }
 
@@ -124,11 +126,11 @@ async fn cut(mut link: StatusWatch, boot: u64) {
 impl ServedRelay {
     pub(super) fn begin(relay: RelayId, handle: Handle, watched: EndConditions) -> Arc<Self> {
         let (to_task, inbox) = mpsc::unbounded_channel();
-        let (events, heard) = mpsc::unbounded_channel();
+        let (events, sent) = mpsc::unbounded_channel();
         let served = Arc::new(Self {
             relay,
             from: watched.from,
-            handle,
+            driver: handle,
             state: Mutex::default(),
             to_task,
             events,
@@ -136,8 +138,8 @@ impl ServedRelay {
             room: Notify::new(),
             ending: Notify::new(),
         });
-        let telling = RelaySender::new(Arc::clone(&served));
-        tasks::spawn(Task::LeaseRelay, telling.run(inbox, heard, watched));
+        let sender = RelaySender::new(Arc::clone(&served));
+        tasks::spawn(Task::LeaseRelay, sender.run(inbox, sent, watched));
         served
     }
 
@@ -148,7 +150,7 @@ impl ServedRelay {
             return;
         }
         for session in std::mem::take(&mut state.sessions).into_keys() {
-            self.handle.tell(Told::Close { session });
+            self.driver.send(HandleMessage::Close { session });
         }
         state.early.clear();
         state.takes.clear();
@@ -158,10 +160,10 @@ impl ServedRelay {
     }
 
     /// Passes batches to the driver in order. False if the relay is over.
-    pub(super) fn say(
+    pub(super) fn accept(
         &self,
         number: u64,
-        said: Vec<RelayCommand>,
+        commands: Vec<RelayCommand>,
         body: Bytes,
     ) -> Result<bool, MalformedFrame> {
         let mut state = self.state.lock();
@@ -172,14 +174,14 @@ impl ServedRelay {
         if ahead >= 2 * RELAY_BATCHES_IN_FLIGHT as u64 || state.early.contains_key(&number) {
             return Err(MalformedFrame::TooMuch);
         }
-        state.early.insert(number, (said, body));
-        while let Some((said, mut body)) = {
+        state.early.insert(number, (commands, body));
+        while let Some((commands, mut body)) = {
             let next = state.next;
             state.early.remove(&next)
         } {
             state.next += 1;
-            for said in said {
-                self.tell(&mut state, said, &mut body)?;
+            for command in commands {
+                self.handle(&mut state, command, &mut body)?;
             }
             if !body.is_empty() {
                 return Err(MalformedFrame::Records);
@@ -188,63 +190,65 @@ impl ServedRelay {
         Ok(true)
     }
 
-    fn tell(
+    fn handle(
         &self,
         state: &mut OpenRelay,
-        said: RelayCommand,
+        command: RelayCommand,
         body: &mut Bytes,
     ) -> Result<(), MalformedFrame> {
-        if !said.is_sane() {
-            return Err(MalformedFrame::NotSane);
+        if !command.is_valid() {
+            return Err(MalformedFrame::Invalid);
         }
-        if said.ids().into_iter().flatten().any(|id| !is_of_node(id, self.from.0)) {
-            return Err(MalformedFrame::NotIts);
+        if command.ids().into_iter().flatten().any(|id| !is_of_node(id, self.from.0)) {
+            return Err(MalformedFrame::NotOwned);
         }
-        match said {
+        match command {
             RelayCommand::Open { session } => {
                 if state.sessions.len() >= RELAY_SESSIONS_MAX {
                     return Err(MalformedFrame::TooMuch);
                 }
-                let unread = self.handle.unread.unread_of(0);
+                let unread = self.driver.unread.unread_of(0);
                 let opened = Session { unread: Arc::clone(&unread), bytes: 0 };
                 if state.sessions.insert(session, opened).is_some() {
-                    return Err(MalformedFrame::NotIts);
+                    return Err(MalformedFrame::NotOwned);
                 }
                 let events = EventSender::Relayed { session, events: self.events.clone() };
-                self.handle.tell(Told::Open { session, events, unread });
+                self.driver.send(HandleMessage::Open { session, events, unread });
             }
             RelayCommand::Close { session } => {
                 state.sessions.remove(&session);
-                self.handle.tell(Told::Close { session });
+                self.driver.send(HandleMessage::Close { session });
             }
             RelayCommand::Read { session, bytes } => {
                 let Some(open) = state.sessions.get_mut(&session) else { return Ok(()) };
-                open.bytes = open.bytes.checked_sub(bytes).ok_or(MalformedFrame::NotSane)?;
+                open.bytes = open.bytes.checked_sub(bytes).ok_or(MalformedFrame::Invalid)?;
                 if open.unread.read(bytes as usize) {
-                    self.handle.tell(Told::Room { session, connection: 0 });
+                    self.driver.send(HandleMessage::Room { session, connection: 0 });
                 }
             }
-            RelayCommand::GiveUp { id } => drop(state.takes.remove(&id)),
+            RelayCommand::CancelTake { id } => drop(state.takes.remove(&id)),
             RelayCommand::Present { session, group, claims } => {
                 let of_node = |claim: &Claim| {
                     claim.consumer() == 0 || is_of_node(claim.consumer(), self.from.0)
                 };
                 if !claims.iter().all(of_node) {
-                    return Err(MalformedFrame::NotIts);
+                    return Err(MalformedFrame::NotOwned);
                 }
-                let now_ms = self.handle.timeline.now_ms();
+                let now_ms = self.driver.timeline.now_ms();
                 let claims = claims.into_iter().map(|claim| (group, claim.shifted(now_ms)));
-                self.handle.tell(Told::Present { session, claims: claims.collect() });
+                self.driver.send(HandleMessage::Present { session, claims: claims.collect() });
             }
-            RelayCommand::Presented => self.handle.tell(Told::Presented { node: self.from.0 }),
-            said => match tell(said, body)? {
-                DriverMessage::Only(message) => self.handle.tell(message),
-                DriverMessage::Asking(RelayedRequest { message, pending, waits_for }) => {
-                    if let Some((id, given_up)) = waits_for {
-                        state.takes.insert(id, given_up);
+            RelayCommand::Presented => {
+                self.driver.send(HandleMessage::Presented { node: self.from.0 })
+            }
+            command => match driver_message(command, body)? {
+                DriverMessage::OneWay(message) => self.driver.send(message),
+                DriverMessage::Request(RelayedRequest { message, pending, waits_for }) => {
+                    if let Some((id, cancelled)) = waits_for {
+                        state.takes.insert(id, cancelled);
                     }
                     self.unanswered.fetch_add(pending.weight, Ordering::AcqRel);
-                    self.handle.tell(message);
+                    self.driver.send(message);
                     // The task runs as long as the relay.
                     let _ = self.to_task.send(TaskMessage::Pending(pending));
                 }
@@ -266,11 +270,11 @@ impl ServedRelay {
         }
     }
 
-    pub(super) fn hear(&self, number: u64, reply: oneshot::Sender<Message>) {
-        let _ = self.to_task.send(TaskMessage::Hear(number, reply));
+    pub(super) fn poll(&self, number: u64, reply: oneshot::Sender<Message>) {
+        let _ = self.to_task.send(TaskMessage::Poll(number, reply));
     }
 
-    fn answered(&self, id: AskId, weight: usize) {
+    fn answered(&self, id: RequestId, weight: usize) {
         self.unanswered.fetch_sub(weight, Ordering::AcqRel);
         self.room.notify_waiters();
         self.state.lock().takes.remove(&id);
@@ -284,13 +288,18 @@ impl ServedRelay {
     }
 
     /// The delivery cannot be sent: counts it as read and released by the session.
-    fn give_back(&self, session: SessionId, delivery: &Delivery) {
+    fn release(&self, session: SessionId, delivery: &Delivery) {
         let bytes = delivery.record.encoded_len();
         tracing::warn!(bytes, to = %self.from, "a record is too large to be sent to another node");
         let (reply, _) = oneshot::channel();
         let settlement = Settlement::Release { delay_ms: None, count: true };
         let settles = vec![Settle { group: delivery.group, what: delivery.lease(), settlement }];
-        self.handle.tell(Told::Settle { session, settles, again: false, reply: reply.into() });
+        self.driver.send(HandleMessage::Settle {
+            session,
+            settles,
+            again: false,
+            reply: reply.into(),
+        });
     }
 
     /// The session will not get it.
@@ -299,7 +308,7 @@ impl ServedRelay {
         let Some(open) = state.sessions.get_mut(&session) else { return };
         open.bytes = open.bytes.saturating_sub(bytes as u64);
         if open.unread.read(bytes) {
-            self.handle.tell(Told::Room { session, connection: 0 });
+            self.driver.send(HandleMessage::Room { session, connection: 0 });
         }
     }
 }
@@ -307,15 +316,15 @@ impl ServedRelay {
 /// Output for the other node, in order.
 enum RelayOutput {
     Deliveries(SessionId, Vec<Delivery>),
-    Taken(AskId, SessionId, Vec<Delivery>),
-    Heard(RelayNotification),
+    Taken(RequestId, SessionId, Vec<Delivery>),
+    Notification(RelayNotification),
 }
 
 /// The task that sends to the other node.
 struct RelaySender {
     served: Arc<ServedRelay>,
     out: VecDeque<RelayOutput>,
-    hears: BTreeMap<u64, oneshot::Sender<Message>>,
+    polls: BTreeMap<u64, oneshot::Sender<Message>>,
     next: u64,
     /// Time of the last reply, or of the first poll after it.
     since: Instant,
@@ -323,8 +332,8 @@ struct RelaySender {
 
 impl RelaySender {
     fn new(served: Arc<ServedRelay>) -> Self {
-        let (out, hears) = (VecDeque::new(), BTreeMap::new());
-        Self { served, out, hears, next: 0, since: Instant::now() }
+        let (out, polls) = (VecDeque::new(), BTreeMap::new());
+        Self { served, out, polls, next: 0, since: Instant::now() }
     }
 
     async fn run(
@@ -337,8 +346,8 @@ impl RelaySender {
         let mut over = pin!(watched.ends());
         let mut pending = FuturesUnordered::new();
         loop {
-            self.tell();
-            let deadline = match self.hears.is_empty() {
+            self.reply_to_polls();
+            let deadline = match self.polls.is_empty() {
                 true => self.since + RELAY_SILENT_AFTER,
                 false => self.since + RELAY_SIGN_EVERY,
             };
@@ -346,16 +355,16 @@ impl RelaySender {
                 biased;
                 () = served.ending.notified() => break,
                 () = &mut over => break,
-                Some(told) = inbox.recv() => match told {
-                    TaskMessage::Pending(asked) => pending.push(asked.answered()),
-                    TaskMessage::Hear(number, reply) => {
-                        if self.hears.len() >= 2 * RELAY_BATCHES_IN_FLIGHT || number < self.next {
+                Some(message) = inbox.recv() => match message {
+                    TaskMessage::Pending(request) => pending.push(request.answered()),
+                    TaskMessage::Poll(number, reply) => {
+                        if self.polls.len() >= 2 * RELAY_BATCHES_IN_FLIGHT || number < self.next {
                             break;
                         }
-                        if self.hears.is_empty() {
+                        if self.polls.is_empty() {
                             self.since = Instant::now();
                         }
-                        self.hears.insert(number, reply);
+                        self.polls.insert(number, reply);
                     }
                 },
                 Some((id, weight, answer)) = pending.next(), if !pending.is_empty() => {
@@ -367,7 +376,7 @@ impl RelaySender {
                     self.on_answer(id, answer);
                 }
                 Some((session, sent)) = events.recv() => self.on_event(session, sent),
-                () = sleep_until(deadline) => match self.hears.remove(&self.next) {
+                () = sleep_until(deadline) => match self.polls.remove(&self.next) {
                     Some(reply) => self.answer(reply, Batch::default()),
                     // The other node has stopped polling.
                     None => break,
@@ -384,32 +393,32 @@ impl RelaySender {
                 RelayOutput::Deliveries(session, deliveries)
             }
             SessionMessage::Event(Event::Active { consumer, active }, _) => {
-                RelayOutput::Heard(RelayNotification::Active { session, consumer, active })
+                RelayOutput::Notification(RelayNotification::Active { session, consumer, active })
             }
             SessionMessage::Event(Event::Gone { consumer, reason }, _) => {
-                RelayOutput::Heard(RelayNotification::Gone { session, consumer, reason })
+                RelayOutput::Notification(RelayNotification::Gone { session, consumer, reason })
             }
             SessionMessage::Notice(notice) => {
-                RelayOutput::Heard(RelayNotification::Notice { session, notice })
+                RelayOutput::Notification(RelayNotification::Notice { session, notice })
             }
         };
         self.out.push_back(out);
     }
 
-    fn on_answer(&mut self, id: AskId, answer: RelayReply) {
+    fn on_answer(&mut self, id: RequestId, answer: RelayReply) {
         let out = match answer {
             RelayReply::Taken(session, deliveries) => RelayOutput::Taken(id, session, deliveries),
             RelayReply::Plain(answer) => {
-                RelayOutput::Heard(RelayNotification::Answer { id, answer })
+                RelayOutput::Notification(RelayNotification::Answer { id, answer })
             }
         };
         self.out.push_back(out);
     }
 
     /// Replies to pending polls with the queued output.
-    fn tell(&mut self) {
+    fn reply_to_polls(&mut self) {
         while !self.out.is_empty()
-            && let Some(reply) = self.hears.remove(&self.next)
+            && let Some(reply) = self.polls.remove(&self.next)
         {
             let batch = self.batch();
             self.answer(reply, batch);
@@ -421,7 +430,7 @@ impl RelaySender {
         self.next += 1;
         self.since = Instant::now();
         // If the receiver is gone the connection has ended, which ends the relay.
-        let _ = reply.send(frame::heard(&items, body));
+        let _ = reply.send(frame::notifications(&items, body));
     }
 
     fn batch(&mut self) -> Batch {
@@ -431,7 +440,9 @@ impl RelaySender {
             && let Some(out) = self.out.pop_front()
         {
             match out {
-                RelayOutput::Heard(heard) => batch.add(frame::encoded(&heard), Vec::new()),
+                RelayOutput::Notification(notification) => {
+                    batch.add(frame::encoded(&notification), Vec::new())
+                }
                 RelayOutput::Deliveries(session, deliveries) => {
                     self.add_deliveries(&mut batch, session, deliveries);
                 }
@@ -439,14 +450,14 @@ impl RelaySender {
                     deliveries.retain(|delivery| {
                         let fits = fits(delivery);
                         if !fits {
-                            self.served.give_back(session, delivery);
+                            self.served.release(session, delivery);
                         }
                         fits
                     });
                     let mut body = Vec::new();
-                    let now_ms = self.served.handle.timeline.now_ms();
-                    let handed = DeliveryRuns::new(&deliveries, now_ms, &mut body);
-                    let answer = DriverReply::Taken(Ok(handed));
+                    let now_ms = self.served.driver.timeline.now_ms();
+                    let runs = DeliveryRuns::new(&deliveries, now_ms, &mut body);
+                    let answer = DriverReply::Taken(Ok(runs));
                     batch.add(frame::encoded(&RelayNotification::Answer { id, answer }), body);
                 }
             }
@@ -471,16 +482,16 @@ impl RelaySender {
         if count == 0 {
             // The first is too large to be sent at all.
             let delivery = deliveries.remove(0);
-            self.served.give_back(session, &delivery);
+            self.served.release(session, &delivery);
             self.served.unsend(session, delivery.weight());
         } else {
             let rest = deliveries.split_off(count);
             let weight = deliveries.iter().map(Delivery::weight).sum::<usize>() as u64;
             let mut body = Vec::new();
-            let now_ms = self.served.handle.timeline.now_ms();
-            let handed = DeliveryRuns::new(&deliveries, now_ms, &mut body);
+            let now_ms = self.served.driver.timeline.now_ms();
+            let runs = DeliveryRuns::new(&deliveries, now_ms, &mut body);
             batch.add(
-                frame::encoded(&RelayNotification::Deliveries { session, weight, handed }),
+                frame::encoded(&RelayNotification::Deliveries { session, weight, runs }),
                 body,
             );
             deliveries = rest;

@@ -18,8 +18,8 @@ use crate::drivers::is_of_node;
 use crate::open_session::Session;
 
 impl Relay {
-    pub(super) fn handle(&mut self, message: Message) {
-        let here = self.ground.node.identity().at.node.0;
+    pub(crate) fn handle(&mut self, message: Message) {
+        let here = self.context.node.identity().at.node.0;
         if message.session().is_some_and(|session| !is_of_node(session, here)) {
             match self.is_elected() {
                 true => self.for_driver.push(message),
@@ -31,67 +31,70 @@ impl Relay {
         let now = Instant::now();
         match message {
             Message::Open { session, events, unread } => {
-                self.roster.sessions.insert(session, Session::new(events, unread));
-                self.say(RelayCommand::Open { session });
+                self.registry.sessions.insert(session, Session::new(events, unread));
+                self.send(RelayCommand::Open { session });
             }
             Message::Close { session } => self.close(session),
             Message::Consume { session, group, joining, reply } => {
                 let consumer = joining.consumer;
                 let reply = (reply, now + REMOTE_ANSWERED_WITHIN);
-                if self.roster.join(session, group, joining, reply).is_ok() {
+                if self.registry.join(session, group, joining, reply).is_ok() {
                     self.join(consumer);
                 }
             }
             Message::Grant { session, consumer, credit } => {
-                self.roster.grant(consumer, credit);
-                self.say(RelayCommand::Grant { session, consumer, credit });
+                self.registry.grant(consumer, credit);
+                self.send(RelayCommand::Grant { session, consumer, credit });
             }
             Message::SetCredit { session, consumer, credit } => {
-                self.roster.set_credit(consumer, credit);
-                self.say(RelayCommand::SetCredit { session, consumer, credit });
+                self.registry.set_credit(consumer, credit);
+                self.send(RelayCommand::SetCredit { session, consumer, credit });
             }
             Message::Limit { session, records } => {
-                self.roster.limit(session, records);
-                self.say(RelayCommand::Limit { session, records });
+                self.registry.limit(session, records);
+                self.send(RelayCommand::Limit { session, records });
             }
             Message::Share { session, kind, change } => {
-                self.roster.share(session, kind, change);
-                self.say(RelayCommand::Share { session, kind, change });
+                self.registry.share(session, kind, change);
+                self.send(RelayCommand::Share { session, kind, change });
             }
             // From a driver of this node to the next one.
             Message::Lend { session, kind, loan } => self.on_lend(session, kind, loan),
             Message::Cancel { session, consumer, reply } => {
-                self.roster.remove(consumer);
-                if !self.is_through() {
+                self.registry.remove(consumer);
+                if !self.is_connected() {
                     let _ = reply.send(());
                     return;
                 }
                 let id = self.waiters.add(PendingRequest::Cancel(reply), now);
-                self.say(RelayCommand::Cancel { id, session, consumer });
+                self.send(RelayCommand::Cancel { id, session, consumer });
             }
             Message::Take { session, group, options, reply } => {
                 let deadline = now + options.wait;
-                let given_up = false;
-                let take = RelayedTake { session, group, options, deadline, reply, given_up };
+                let abandoned = false;
+                let take = RelayedTake { session, group, options, deadline, reply, abandoned };
                 // A take may wait longer than other requests.
-                self.ask(PendingRequest::Take(take), deadline.max(now + REMOTE_ANSWERED_WITHIN));
+                self.request(
+                    PendingRequest::Take(take),
+                    deadline.max(now + REMOTE_ANSWERED_WITHIN),
+                );
             }
             Message::Settle { session, settles, again, reply } => {
                 // Also tracked if the caller does not wait: it may have to be repeated.
                 let waiting =
                     PendingRequest::Settle { session, settles, named: None, again, reply };
-                self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
+                self.request(waiting, now + REMOTE_ANSWERED_WITHIN);
             }
             Message::Transfer { session, settles, batches, reply } => {
                 let rows = batches.iter().map(AppendBatch::rows).sum();
                 let waiting = PendingRequest::Transfer { session, settles, batches, rows, reply };
-                self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
+                self.request(waiting, now + REMOTE_ANSWERED_WITHIN);
             }
             Message::Room { session, connection } => self.on_room(session, connection),
             // The leader's driver gets it from its own log.
             Message::Moved { group, partition, sought } => {
                 if sought {
-                    self.held.forget(group, partition);
+                    self.leases.forget(group, partition);
                 }
             }
             message @ Message::Presented { .. } => {
@@ -102,10 +105,10 @@ impl Relay {
             // Sent only by another node's relay.
             Message::Present { .. } | Message::Stop => {}
             // The caller handles a missing reply.
-            Message::Look { .. } => {}
+            Message::RecordHistory { .. } => {}
             message @ Message::Overflowed { .. } => message.refuse(&Unavailable::NotLeader),
-            Message::Ask(question) => {
-                self.ask(PendingRequest::Question(question), now + REMOTE_ANSWERED_WITHIN);
+            Message::Query(query) => {
+                self.request(PendingRequest::Query(query), now + REMOTE_ANSWERED_WITHIN);
             }
         }
     }
@@ -115,7 +118,7 @@ impl Relay {
         let is_of = |id: SessionId| match connection {
             0 => id == session,
             number => {
-                let of = self.roster.sessions.get(&id);
+                let of = self.registry.sessions.get(&id);
                 of.is_some_and(|session| session.unread.connection() == number)
             }
         };
@@ -123,22 +126,22 @@ impl Relay {
         self.read.extend(read);
     }
 
-    fn is_through(&self) -> bool {
-        matches!(self.state, State::Through(_))
+    fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connected(_))
     }
 
-    fn ask(&mut self, waiting: PendingRequest, until: Instant) {
+    fn request(&mut self, waiting: PendingRequest, until: Instant) {
         let id = self.waiters.add(waiting, until);
-        if let State::Through(line) = &mut self.state {
-            line.queue.push_back(OutboundItem::Ask(id));
+        if let State::Connected(queue) = &mut self.state {
+            queue.outbound.push_back(OutboundItem::Request(id));
         }
     }
 
     fn close(&mut self, id: SessionId) {
-        if !self.roster.close(id) {
+        if !self.registry.close(id) {
             return;
         }
-        self.held.close(id);
+        self.leases.close(id);
         self.owed.remove(&id);
         self.read.remove(&id);
         // Dropping the reply channels ends their takes.
@@ -146,7 +149,7 @@ impl Relay {
             PendingRequest::Take(take) => take.session != id,
             _ => true,
         });
-        self.say(RelayCommand::Close { session: id });
+        self.send(RelayCommand::Close { session: id });
     }
 
     fn on_lend(
@@ -155,24 +158,24 @@ impl Relay {
         kind: CreditKind,
         loan: shard::delivery::borrowed_credit::BorrowedCreditState,
     ) {
-        if let Some(session) = self.roster.sessions.get_mut(&id) {
+        if let Some(session) = self.registry.sessions.get_mut(&id) {
             session
                 .lent
                 .insert(kind, shard::delivery::borrowed_credit::BorrowedCredit::resume(loan));
-            self.say(RelayCommand::Lend { session: id, kind, loan });
+            self.send(RelayCommand::Lend { session: id, kind, loan });
         }
     }
 
     /// Requests a join of the consumer at the leader.
     fn join(&mut self, consumer: ConsumerId) {
-        let out = self.is_through().then(|| self.joining(consumer)).flatten();
-        let Some(session) = self.roster.member(consumer).map(|member| member.session) else {
+        let out = self.is_connected().then(|| self.joining(consumer)).flatten();
+        let Some(session) = self.registry.member(consumer).map(|member| member.session) else {
             return;
         };
-        let mut state = std::mem::replace(&mut self.state, State::Apart(Instant::now()));
-        if let State::Through(line) = &mut state {
-            line.queue.extend(out);
-            self.lend(session, Some(consumer), line);
+        let mut state = std::mem::replace(&mut self.state, State::Disconnected(Instant::now()));
+        if let State::Connected(queue) = &mut state {
+            queue.outbound.extend(out);
+            self.lend(session, Some(consumer), queue);
         }
         self.state = state;
     }
@@ -181,22 +184,22 @@ impl Relay {
     pub(super) fn joining(&mut self, consumer: ConsumerId) -> Option<OutboundItem> {
         let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
         let id = self.waiters.add(PendingRequest::Consume(consumer), until);
-        let member = self.roster.member(consumer)?;
+        let member = self.registry.member(consumer)?;
         let (session, group, options) = (member.session, member.group, member.options());
-        Some(OutboundItem::Said(RelayCommand::Consume { id, session, consumer, group, options }))
+        Some(OutboundItem::Command(RelayCommand::Consume { id, session, consumer, group, options }))
     }
 
     /// Sends the shares of credit of the session itself, or of a consumer that joins.
-    pub(super) fn lend(&self, id: SessionId, of: Option<ConsumerId>, line: &mut RelayQueue) {
-        let Some(session) = self.roster.sessions.get(&id) else { return };
+    pub(super) fn lend(&self, id: SessionId, of: Option<ConsumerId>, queue: &mut RelayQueue) {
+        let Some(session) = self.registry.sessions.get(&id) else { return };
         let kinds = match of {
             None => vec![CreditKind::Session],
             Some(consumer) => vec![CreditKind::Records(consumer), CreditKind::Bytes(consumer)],
         };
         for kind in kinds {
             let Some(lent) = session.lent.get(&kind) else { continue };
-            let said = RelayCommand::Lend { session: id, kind, loan: lent.loan() };
-            line.queue.push_back(OutboundItem::Said(said));
+            let command = RelayCommand::Lend { session: id, kind, loan: lent.loan() };
+            queue.outbound.push_back(OutboundItem::Command(command));
         }
     }
 
@@ -207,7 +210,7 @@ impl Relay {
     ) -> Result<(), RelayError> {
         match got {
             ReplyContent::Plain(DriverReply::Consumed(Ok(active))) => {
-                self.roster.on_joined(consumer, active)
+                self.registry.on_joined(consumer, active)
             }
             // It joins at the next leader.
             ReplyContent::Plain(
@@ -216,7 +219,7 @@ impl Relay {
                 return Err(RelayError::Ended);
             }
             ReplyContent::Plain(DriverReply::Consumed(Err(error))) => {
-                self.roster.on_refused(consumer, error)
+                self.registry.on_refused(consumer, error)
             }
             _ => return Err(MalformedFrame::Head.into()),
         }
@@ -240,7 +243,7 @@ impl PendingRequest {
             Self::Transfer { session, settles, batches, reply, .. } => {
                 Message::Transfer { session, settles, batches, reply }
             }
-            Self::Question(question) => Message::Ask(question),
+            Self::Query(query) => Message::Query(query),
         })
     }
 }

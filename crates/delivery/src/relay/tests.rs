@@ -68,7 +68,7 @@ fn deliveries(batches: &[(Arc<SharedBatch>, Vec<u64>)]) -> Vec<Delivery> {
     all
 }
 
-fn said() -> Vec<RelayCommand> {
+fn commands() -> Vec<RelayCommand> {
     let (session, consumer, group) = (1 << 40 | 1, 1 << 40 | 2, GROUP);
     let kind = CreditKind::Records(consumer);
     let what = Selection::Lease { partition: 1, token: 77 };
@@ -93,22 +93,22 @@ fn said() -> Vec<RelayCommand> {
             group,
             options: take_options(&TakeOptions::default(), Duration::ZERO),
         },
-        RelayCommand::GiveUp { id: 2 },
+        RelayCommand::CancelTake { id: 2 },
         RelayCommand::Settle { id: None, session, settles: settles.clone() },
         RelayCommand::Transfer { id: 3, session, settles, batches: Vec::new() },
         RelayCommand::Read { session, bytes: 1_000 },
-        RelayCommand::Ask {
+        RelayCommand::Query {
             id: 4,
-            question: OperatorRequest::Free { group, partition: 1, offsets: vec![1, 2] },
+            query: OperatorRequest::Free { group, partition: 1, offsets: vec![1, 2] },
         },
         RelayCommand::Cancel { id: 5, session, consumer },
         RelayCommand::Close { session },
     ]
 }
 
-fn heard(body: &mut Vec<Bytes>) -> Vec<RelayNotification> {
+fn notifications(body: &mut Vec<Bytes>) -> Vec<RelayNotification> {
     let (session, consumer) = (1 << 40 | 1, 1 << 40 | 2);
-    let handed =
+    let runs =
         DeliveryRuns::new(&deliveries(&[(shared(9, Compression::None), vec![1, 2, 5])]), 0, body);
     let refused = TransferRefusal::Settle { item: 1, source: SettleError::NotLeased };
     let unanswered = RemoveError::Unavailable(Unavailable::Unanswered);
@@ -122,38 +122,38 @@ fn heard(body: &mut Vec<Bytes>) -> Vec<RelayNotification> {
         DriverReply::Purged(Err(unanswered)),
         DriverReply::None,
     ];
-    let mut heard = vec![
-        RelayNotification::Deliveries { session, weight: 9, handed },
+    let mut all = vec![
+        RelayNotification::Deliveries { session, weight: 9, runs },
         RelayNotification::Active { session, consumer, active: true },
         RelayNotification::Gone { session, consumer, reason: GoneReason::Deleted },
     ];
-    heard.extend((0..).zip(answers).map(|(id, answer)| RelayNotification::Answer { id, answer }));
-    heard
+    all.extend((0..).zip(answers).map(|(id, answer)| RelayNotification::Answer { id, answer }));
+    all
 }
 
-fn say(items: &[RelayCommand], claimed: u32) -> Bytes {
+fn encoded_batch(items: &[RelayCommand], claimed: u32) -> Bytes {
     let encoded: Vec<Vec<u8>> = items.iter().map(frame::encoded).collect();
-    let request = Request::Say { relay: RELAY, number: 4, catalog: 5, items: claimed };
-    let head = frame::say(&request, &encoded, Vec::new()).head;
+    let request = Request::Send { relay: RELAY, number: 4, catalog: 5, items: claimed };
+    let head = frame::request_with_items(&request, &encoded, Vec::new()).head;
     head.slice(relay_head().len()..)
 }
 
 #[test]
 fn messages_arrive_unchanged_in_both_directions() {
-    let items = said();
-    let head = say(&items, items.len() as u32);
+    let items = commands();
+    let head = encoded_batch(&items, items.len() as u32);
     let (request, arrived, _) = frame::read_request(&head, Bytes::new()).expect("it is read");
-    assert!(matches!(request, Request::Say { relay: RELAY, number: 4, catalog: 5, .. }));
+    assert!(matches!(request, Request::Send { relay: RELAY, number: 4, catalog: 5, .. }));
     assert_eq!(format!("{arrived:?}"), format!("{items:?}"));
-    assert!(arrived.iter().all(RelayCommand::is_sane));
+    assert!(arrived.iter().all(RelayCommand::is_valid));
 
     let mut body = Vec::new();
-    let items = heard(&mut body);
+    let items = notifications(&mut body);
     let encoded: Vec<Vec<u8>> = items.iter().map(frame::encoded).collect();
-    let message = received(frame::heard(&encoded, body));
+    let message = received(frame::notifications(&encoded, body));
     let (_, arrived, _) = frame::read_reply(message).expect("it is read");
     assert_eq!(format!("{arrived:?}"), format!("{items:?}"));
-    for reply in [Reply::Begun { relay: RELAY, term: 8 }, Reply::Taken, Reply::Over] {
+    for reply in [Reply::Begun { relay: RELAY, term: 8 }, Reply::Accepted, Reply::Over] {
         let read = frame::read_reply(received(frame::reply(&reply)));
         assert_eq!(read.map(|(reply, ..)| reply), Ok(reply));
     }
@@ -162,23 +162,26 @@ fn messages_arrive_unchanged_in_both_directions() {
 #[test]
 fn batch_with_a_wrong_or_excessive_item_count_is_rejected() {
     let read = |head: &[u8]| frame::read_request(head, Bytes::new()).map(|_| ()).unwrap_err();
-    assert_eq!(read(&say(&said(), 14)), MalformedFrame::Head, "something is left");
-    assert_eq!(read(&say(&said(), 16)), MalformedFrame::Head, "something is missing");
-    assert_eq!(read(&say(&said(), RELAY_BATCH_ITEMS_MAX as u32 + 1)), MalformedFrame::TooMuch);
+    assert_eq!(read(&encoded_batch(&commands(), 14)), MalformedFrame::Head, "something is left");
+    assert_eq!(read(&encoded_batch(&commands(), 16)), MalformedFrame::Head, "something is missing");
+    assert_eq!(
+        read(&encoded_batch(&commands(), RELAY_BATCH_ITEMS_MAX as u32 + 1)),
+        MalformedFrame::TooMuch
+    );
     assert_eq!(read(&vec![0; RELAY_HEAD_BYTES_MAX + 1]), MalformedFrame::TooMuch);
     let begin = Request::Begin(BeginRelay { boot: 1, attempt: 2, term: None });
     let head = frame::request(&begin).head.slice(relay_head().len()..);
     assert_eq!(read(&[&head[..], b"more"].concat()), MalformedFrame::Head);
     // A large count without items costs nothing.
     let settles = [8, 0, 1, 1, 255, 255, 255, 255, 127];
-    assert_eq!(read(&[&say(&[], 1)[..], &settles].concat()), MalformedFrame::Head);
+    assert_eq!(read(&[&encoded_batch(&[], 1)[..], &settles].concat()), MalformedFrame::Head);
 }
 
 #[test]
 fn corrupt_records_are_rejected_before_they_are_used() {
     let mut body = Vec::new();
-    let items: Vec<Vec<u8>> = heard(&mut body).iter().map(frame::encoded).collect();
-    let mut message = received(frame::heard(&items, body));
+    let items: Vec<Vec<u8>> = notifications(&mut body).iter().map(frame::encoded).collect();
+    let mut message = received(frame::notifications(&items, body));
     let mut bytes = message.body.to_vec();
     bytes[3] ^= 1;
     message.body = bytes.into();
@@ -194,7 +197,7 @@ fn message_that_no_session_could_send_is_rejected() {
         RelayCommand::Settle { id: None, session, settles }
     };
     let (partition, partitions) = (0, vec![2, 1]);
-    for said in [
+    for command in [
         take(TakeOptions { wait: Duration::MAX, ..TakeOptions::default() }),
         take(TakeOptions { records_max: 0, ..TakeOptions::default() }),
         take(TakeOptions { bytes_max: u64::MAX, ..TakeOptions::default() }),
@@ -202,16 +205,16 @@ fn message_that_no_session_could_send_is_rejected() {
         settle(Selection::Range { partition, first: 0, last: u64::MAX }),
         settle(Selection::Range { partition, first: 5, last: 4 }),
         settle(Selection::UpTo { partition, last: u64::MAX }),
-        RelayCommand::Ask {
+        RelayCommand::Query {
             id: 1,
-            question: OperatorRequest::Remove { group, partition, offset: u64::MAX },
+            query: OperatorRequest::Remove { group, partition, offset: u64::MAX },
         },
-        RelayCommand::Ask {
+        RelayCommand::Query {
             id: 1,
-            question: OperatorRequest::Leases { group, after: None, leases_max: u32::MAX },
+            query: OperatorRequest::Leases { group, after: None, leases_max: u32::MAX },
         },
     ] {
-        assert!(!said.is_sane(), "{said:?}");
+        assert!(!command.is_valid(), "{command:?}");
     }
 }
 
@@ -261,9 +264,9 @@ proptest! {
             .collect();
         let sent = deliveries(&batches);
         let mut body = Vec::new();
-        let handed = DeliveryRuns::new(&sent, 0, &mut body);
+        let runs = DeliveryRuns::new(&sent, 0, &mut body);
         let mut body = Bytes::from(body.concat());
-        let arrived = handed.read(0, &mut body).expect("it is whole");
+        let arrived = runs.read(0, &mut body).expect("it is whole");
         prop_assert!(body.is_empty());
         let parts = |delivery: &Delivery| {
             let Delivery { group, consumer, token, partition, offset, attempt, .. } = *delivery;
@@ -291,23 +294,23 @@ proptest! {
                 bytes[place] = *byte;
             }
         };
-        let mut head = say(&said(), 15).to_vec();
+        let mut head = encoded_batch(&commands(), 15).to_vec();
         change(&mut head, &changes);
         let _ = frame::read_request(&head, Bytes::new());
         let _ = frame::read_request(&head[..cut.index(head.len())], Bytes::new());
 
         let mut parts = Vec::new();
-        let mut items: Vec<Vec<u8>> = heard(&mut parts).iter().map(frame::encoded).collect();
+        let mut items: Vec<Vec<u8>> = notifications(&mut parts).iter().map(frame::encoded).collect();
         let first = changes[0].0.index(items.len());
         change(&mut items[first], &changes);
         let mut body = parts.concat();
         change(&mut body, &body_changes);
         // With a matching checksum: a malicious node, or one of another version.
-        let message = received(frame::heard(&items, vec![body.into()]));
+        let message = received(frame::notifications(&items, vec![body.into()]));
         if let Ok((_, items, mut body)) = frame::read_reply(message) {
             for item in items {
-                if let RelayNotification::Deliveries { handed, .. } = item
-                    && let Ok(deliveries) = handed.read(0, &mut body)
+                if let RelayNotification::Deliveries { runs, .. } = item
+                    && let Ok(deliveries) = runs.read(0, &mut body)
                 {
                     // All accepted records can be parsed.
                     deliveries.iter().for_each(|delivery| drop((delivery.view(), delivery.value())));

@@ -89,7 +89,7 @@ struct TakeGuard<'a> {
 impl<'a> TakeGuard<'a> {
     fn begin(links: &'a Links, shard: ShardId, group: LeaseGroupId, options: TakeOptions) -> Self {
         let (reply, answer) = oneshot::channel();
-        links.tell(shard, Message::Take { session: links.session, group, options, reply });
+        links.send(shard, Message::Take { session: links.session, group, options, reply });
         Self { links, shard, answer }
     }
 
@@ -104,7 +104,7 @@ impl Drop for TakeGuard<'_> {
         // From here on the driver cannot send any more, and releases the records that it meant to send.
         self.answer.close();
         if let Ok(Ok(unseen)) = self.answer.try_recv() {
-            give_back(self.links, self.shard, unseen.iter());
+            release(self.links, self.shard, unseen.iter());
         }
     }
 }
@@ -123,41 +123,41 @@ impl TakenRecords<'_> {
         for record in records.by_ref() {
             let bytes = self.bytes.saturating_add(record.record.encoded_len() as u64);
             if bytes > bytes_max && !self.records.is_empty() {
-                self.give_back(&[record]);
+                self.release(&[record]);
                 break;
             }
             self.bytes = bytes.min(bytes_max);
             self.records.push(record);
         }
-        self.give_back(records.as_slice());
+        self.release(records.as_slice());
     }
 
     fn into_records(mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.records)
     }
 
-    fn give_back(&self, records: &[Delivery]) {
+    fn release(&self, records: &[Delivery]) {
         for record in records {
             let settle = release_of(record);
-            give_back(self.links, self.links.shard_of(&settle), std::iter::once(record));
+            release(self.links, self.links.shard_of(&settle), std::iter::once(record));
         }
     }
 }
 
 impl Drop for TakenRecords<'_> {
     fn drop(&mut self) {
-        self.give_back(&self.records);
+        self.release(&self.records);
     }
 }
 
-fn give_back<'a>(links: &Links, shard: ShardId, records: impl Iterator<Item = &'a Delivery>) {
+fn release<'a>(links: &Links, shard: ShardId, records: impl Iterator<Item = &'a Delivery>) {
     let settles: Vec<Settle> = records.map(release_of).collect();
     if settles.is_empty() {
         return;
     }
     // The reply is not awaited.
     let (reply, _) = oneshot::channel();
-    links.tell(
+    links.send(
         shard,
         Message::Settle { session: links.session, settles, again: false, reply: reply.into() },
     );

@@ -53,7 +53,7 @@ impl Links {
         let several = match drivers.only() {
             Some(only) => {
                 let unread = Arc::clone(&unread);
-                only.tell(Message::Open { session, events: EventSender::Here(events), unread });
+                only.send(Message::Open { session, events: EventSender::Here(events), unread });
                 None
             }
             None => Some(Mutex::new(MultiShardLinks {
@@ -78,20 +78,20 @@ impl Links {
     }
 
     /// Sends to the driver of a shard; opens the session there first.
-    pub fn tell(&self, shard: ShardId, message: Message) {
+    pub fn send(&self, shard: ShardId, message: Message) {
         match &self.several {
-            None => self.drivers.of(shard).tell(message),
-            Some(several) => several.lock().tell(self, shard, message),
+            None => self.drivers.of(shard).send(message),
+            Some(several) => several.lock().send(self, shard, message),
         }
     }
 
     /// Sends to all drivers in which the session is open.
     pub(crate) fn send_to_opened(&self, message: impl Fn() -> Message) {
         let Some(several) = &self.several else {
-            return self.drivers.all().iter().for_each(|driver| driver.tell(message()));
+            return self.drivers.all().iter().for_each(|driver| driver.send(message()));
         };
         for shard in &several.lock().opened {
-            self.drivers.of(*shard).tell(message());
+            self.drivers.of(*shard).send(message());
         }
     }
 
@@ -102,7 +102,7 @@ impl Links {
         let message = || Message::Room { session, connection };
         match connection {
             0 => self.send_to_opened(message),
-            _ => self.drivers.all().iter().for_each(|driver| driver.tell(message())),
+            _ => self.drivers.all().iter().for_each(|driver| driver.send(message())),
         }
     }
 
@@ -174,8 +174,8 @@ impl Links {
         change: impl FnOnce(&mut SessionCredit) -> (DriverMessages, R),
     ) -> Option<R> {
         let mut several = self.several.as_ref()?.lock();
-        let (told, result) = change(&mut several.divided);
-        several.tell_all(self, told);
+        let (messages, result) = change(&mut several.divided);
+        several.send_all(self, messages);
         Some(result)
     }
 
@@ -209,11 +209,11 @@ impl Links {
         let Some(route) = self.route(group) else { return };
         let shards = route.shards();
         self.divide(|divided| {
-            let mut told = DriverMessages::new();
+            let mut messages = DriverMessages::new();
             for consumer in divided.consumers_of(group) {
-                told.extend(self.join_further(divided, consumer, group, &shards));
+                messages.extend(self.join_further(divided, consumer, group, &shards));
             }
-            told
+            messages
         });
     }
 
@@ -225,35 +225,35 @@ impl Links {
         group: LeaseGroupId,
         shards: &[ShardId],
     ) -> DriverMessages {
-        let mut told = DriverMessages::new();
+        let mut messages = DriverMessages::new();
         for shard in divided.grow(consumer, shards) {
-            told.extend(divided.add_shard(consumer, shard));
+            messages.extend(divided.add_shard(consumer, shard));
             let Some((before, joining)) = divided.join(consumer, shard) else { continue };
-            told.extend(before);
+            messages.extend(before);
             let (reply, _) = oneshot::channel();
             let session = self.session;
-            told.push((shard, Message::Consume { session, group, joining, reply }));
-            told.extend(divided.rounds(consumer, shard));
+            messages.push((shard, Message::Consume { session, group, joining, reply }));
+            messages.extend(divided.rounds(consumer, shard));
         }
-        told
+        messages
     }
 }
 
 impl MultiShardLinks {
-    fn tell(&mut self, links: &Links, shard: ShardId, message: Message) {
+    fn send(&mut self, links: &Links, shard: ShardId, message: Message) {
         let Some(events) = &self.events else { return };
         let driver = links.drivers.of(shard);
         if self.opened.insert(shard) {
             let events = EventSender::Here(events.clone());
             let unread = Arc::clone(&self.unread);
-            driver.tell(Message::Open { session: links.session, events, unread });
+            driver.send(Message::Open { session: links.session, events, unread });
         }
-        driver.tell(message);
+        driver.send(message);
     }
 
-    fn tell_all(&mut self, links: &Links, told: DriverMessages) {
-        for (shard, message) in told {
-            self.tell(links, shard, message);
+    fn send_all(&mut self, links: &Links, messages: DriverMessages) {
+        for (shard, message) in messages {
+            self.send(links, shard, message);
         }
     }
 

@@ -177,9 +177,9 @@ impl SessionCredit {
         consumer: ConsumerId,
         shard: ShardId,
     ) -> Option<(DriverMessages, ConsumerRegistration)> {
-        let told = self.enter(shard);
+        let messages = self.enter(shard);
         let joining = self.consumers.get(&consumer)?.joining(consumer, shard);
-        Some((told, joining))
+        Some((messages, joining))
     }
 
     /// The first shard has admitted it. Returns the other shards to join; `None`: it is gone already.
@@ -214,9 +214,9 @@ impl SessionCredit {
 
     /// Adds a shard, without credit there. Returns the messages to other shards before it joins.
     pub(crate) fn add_shard(&mut self, consumer: ConsumerId, shard: ShardId) -> DriverMessages {
-        let mut told = DriverMessages::new();
+        let mut messages = DriverMessages::new();
         let session = self.session;
-        let Some(found) = self.consumers.get_mut(&consumer) else { return told };
+        let Some(found) = self.consumers.get_mut(&consumer) else { return messages };
         let (first, returns, to) = (found.first(), found.returns(), found.confined_to());
         let credit = found.options.credit;
         for kind in Consumer::kinds(consumer) {
@@ -225,20 +225,20 @@ impl SessionCredit {
             let round = part.last_round;
             let shares = part.shares.get_or_insert_with(|| {
                 let change = Change::Begin { round };
-                told.push((first, Message::Share { session, kind, change }));
+                messages.push((first, Message::Share { session, kind, change }));
                 Shares::all_in(amount, first, returns).after(round)
             });
             shares.confine(to);
             shares.add(shard);
         }
         found.shards.push(shard);
-        told
+        messages
     }
 
     /// Messages to a new shard of a consumer after it joined: the rounds of its shares.
     pub(crate) fn rounds(&self, consumer: ConsumerId, shard: ShardId) -> DriverMessages {
-        let mut told = DriverMessages::new();
-        let Some(found) = self.consumers.get(&consumer) else { return told };
+        let mut messages = DriverMessages::new();
+        let Some(found) = self.consumers.get(&consumer) else { return messages };
         let parts = [
             (CreditKind::Records(consumer), &found.records),
             (CreditKind::Bytes(consumer), &found.bytes),
@@ -246,9 +246,9 @@ impl SessionCredit {
         for (kind, part) in parts {
             let Some(shares) = part.shares.as_ref().filter(|it| it.round() > 0) else { continue };
             let change = Change::Set { amount: shares.share(shard), round: shares.round() };
-            told.push((shard, Message::Share { session: self.session, kind, change }));
+            messages.push((shard, Message::Share { session: self.session, kind, change }));
         }
-        told
+        messages
     }
 
     pub(crate) fn consumers_of(&self, group: LeaseGroupId) -> Vec<ConsumerId> {
@@ -296,7 +296,7 @@ impl SessionCredit {
             return vec![(found.first(), Message::SetCredit { session, consumer, credit })];
         }
         let (returns, to, shards) = (found.returns(), found.confined_to(), found.shards.clone());
-        let mut told = DriverMessages::new();
+        let mut messages = DriverMessages::new();
         for kind in Consumer::kinds(consumer) {
             let Some(found) = self.consumers.get_mut(&consumer) else { break };
             let part = found.part(kind);
@@ -320,10 +320,10 @@ impl SessionCredit {
                     unbounded(&shards, to, part.last_round)
                 }
             };
-            told.extend(self.share(kind, orders));
+            messages.extend(self.share(kind, orders));
         }
-        told.extend(self.settle_up(consumer));
-        told
+        messages.extend(self.settle_up(consumer));
+        messages
     }
 
     /// The first shard reports whether the consumer is the active one.
@@ -337,24 +337,24 @@ impl SessionCredit {
             }
         }
         let (joined, shards) = (found.joined && found.shards.len() > 1, found.shards.clone());
-        let mut told = DriverMessages::new();
+        let mut messages = DriverMessages::new();
         if joined && found.records.shares.is_none() {
             let orders = unbounded(&shards, to, found.records.last_round);
-            told.extend(self.share(CreditKind::Records(consumer), orders));
+            messages.extend(self.share(CreditKind::Records(consumer), orders));
         }
-        told.extend(self.settle_up(consumer));
-        told
+        messages.extend(self.settle_up(consumer));
+        messages
     }
 
     fn settle_up(&mut self, consumer: ConsumerId) -> DriverMessages {
-        let mut told = DriverMessages::new();
+        let mut messages = DriverMessages::new();
         for kind in Consumer::kinds(consumer) {
             let found = self.consumers.get_mut(&consumer).filter(|found| found.joined);
             let Some(found) = found else { continue };
             let orders = found.part(kind).settle_up();
-            told.extend(self.share(kind, orders));
+            messages.extend(self.share(kind, orders));
         }
-        told
+        messages
     }
 
     // -------------------------------------------------------------------------------------------- limit

@@ -186,7 +186,7 @@ impl Shares {
         self.free -= out;
         self.excess -= out;
         self.grant_free(&mut orders);
-        self.ask(&mut orders);
+        self.request_credit(&mut orders);
         orders
     }
 
@@ -241,7 +241,7 @@ impl Shares {
     }
 
     /// Requests credit from shards for those that lack it, or cancels requests.
-    fn ask(&mut self, orders: &mut CreditOrders) {
+    fn request_credit(&mut self, orders: &mut CreditOrders) {
         let neediest = self.neediest().map(|(_, shard)| (shard, self.share(shard)));
         for (&shard, account) in &mut self.accounts {
             let (wanted, exact) = match (self.confined_to, neediest) {

@@ -77,7 +77,7 @@ impl ShardSettles {
         let settlement = Settlement::Renew { lease_ms: None };
         let settles = self.settles.iter().map(|(_, settle)| Settle { settlement, ..*settle });
         let (settles, (reply, answer)) = (settles.collect(), oneshot::channel());
-        links.tell(
+        links.send(
             self.shard,
             Message::Settle { session: links.session, settles, again: false, reply: reply.into() },
         );
@@ -95,7 +95,7 @@ impl ShardSettles {
     ) -> Result<TransferOutcome, TransferError> {
         let (session, (reply, answer)) = (links.session, oneshot::channel());
         let settles = self.settles.iter().map(|(_, settle)| *settle).collect();
-        links.tell(self.shard, Message::Transfer { session, settles, batches, reply });
+        links.send(self.shard, Message::Transfer { session, settles, batches, reply });
         let moved = answer.await.unwrap_or(Err(Unavailable::Stopping.into()));
         moved.map_err(|error| match error {
             TransferError::Settle { item, source } => {

@@ -128,10 +128,10 @@ pub enum Message {
         answers: Appends,
         reply: oneshot::Sender<Appends>,
     },
-    Ask(DriverQuery),
+    Query(DriverQuery),
     /// Request for a record's state in groups. Only the shard's leader replies.
-    Look {
-        look: HistoryQuery,
+    RecordHistory {
+        query: HistoryQuery,
         reply: oneshot::Sender<Vec<Option<UnsettledRecord>>>,
     },
     /// The driver finishes all work in flight, then stops.
@@ -159,8 +159,8 @@ impl Message {
             Self::Presented { .. }
             | Self::Moved { .. }
             | Self::Overflowed { .. }
-            | Self::Ask(_)
-            | Self::Look { .. }
+            | Self::Query(_)
+            | Self::RecordHistory { .. }
             | Self::Stop => None,
         }
     }
@@ -195,8 +195,8 @@ impl Message {
             | Self::Presented { .. }
             | Self::Room { .. }
             | Self::Moved { .. }
-            | Self::Ask(_)
-            | Self::Look { .. }
+            | Self::Query(_)
+            | Self::RecordHistory { .. }
             | Self::Stop => {}
         }
     }
@@ -314,7 +314,7 @@ impl Handle {
     }
 
     #[inline]
-    pub fn tell(&self, message: Message) {
+    pub fn send(&self, message: Message) {
         // Without a driver the node is stopping: a caller's reply channel is dropped.
         let _ = self.inbox.send(message);
     }
@@ -325,23 +325,23 @@ impl Handle {
             let sought = commands.iter().any(|command| {
                 matches!(command, Command::SeekLeaseGroup { group: moved, .. } if *moved == group)
             });
-            self.tell(Message::Moved { group, partition, sought });
+            self.send(Message::Moved { group, partition, sought });
         }
         for outcome in &applied.commands {
             if let Ok(Outcome::LeaseGroup(group)) = outcome {
                 let (group, partition) = (*group, ALL_PARTITIONS);
-                self.tell(Message::Moved { group, partition, sought: false });
+                self.send(Message::Moved { group, partition, sought: false });
             }
         }
     }
 
     /// Queries the driver; `None` when it is gone.
-    pub async fn ask<R>(
+    pub async fn query<R>(
         &self,
-        question: impl FnOnce(oneshot::Sender<R>) -> DriverQuery,
+        query: impl FnOnce(oneshot::Sender<R>) -> DriverQuery,
     ) -> Option<R> {
         let (reply, answer) = oneshot::channel();
-        self.tell(Message::Ask(question(reply)));
+        self.send(Message::Query(query(reply)));
         answer.await.ok()
     }
 }

@@ -58,7 +58,7 @@ impl TraceFeed {
         (Self { queue, counts: Arc::default() }, queued)
     }
 
-    pub fn tell(&self, step: TracedStep) {
+    pub fn send(&self, step: TracedStep) {
         if self.queue.try_send(TraceQueueItem::Step(Box::new(step))).is_err() {
             self.drop_steps(1);
         }
@@ -133,14 +133,14 @@ mod tests {
     async fn full_trace_queue_drops_and_counts_steps() {
         let (feed, mut queued) = TraceFeed::new();
         for first in 0..TRACED_STEPS_QUEUED_MAX as u64 + 5 {
-            feed.tell(step(first));
+            feed.send(step(first));
         }
         assert_eq!(feed.counted(), (0, 5));
         assert!(!feed.flush(Duration::from_secs(1)).await, "nobody writes");
         assert!(
             matches!(queued.recv().await, Some(TraceQueueItem::Step(it)) if it.step.first == 0)
         );
-        feed.tell(step(0));
+        feed.send(step(0));
         assert_eq!(feed.counted(), (0, 5));
     }
 

@@ -74,7 +74,7 @@ fn groups(catalog: &Catalog) -> impl Iterator<Item = LeaseGroupId> + use<> {
 
 fn moved(delivery: &Handle, groups: &BTreeSet<LeaseGroupId>) {
     for &group in groups {
-        delivery.tell(Message::Moved { group, partition: ALL_PARTITIONS, sought: false });
+        delivery.send(Message::Moved { group, partition: ALL_PARTITIONS, sought: false });
     }
 }
 

@@ -2,9 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::limits::{
-    TRACED_READ_BYTES_MAX, TRACED_READ_FROM_BEFORE_MS, TRACED_READ_WITHIN, TRACED_READS_AT_ONCE,
-};
 use base::limits::LEASE_READ_BYTES;
 use base::topics::TRACE;
 use base::{Offset, PartitionId};
@@ -18,10 +15,12 @@ use shard::journal_batches::batches_in;
 use tokio::sync::Semaphore;
 use world::Instant;
 
-use crate::broker::Broker;
-
 use super::super::history_query::{HistoryEvent, RecordHistory};
 use super::trace_record::{TraceRecord, key};
+use crate::broker::Broker;
+use crate::limits::{
+    TRACED_READ_BYTES_MAX, TRACED_READ_FROM_BEFORE_MS, TRACED_READ_WITHIN, TRACED_READS_AT_ONCE,
+};
 
 /// Permits of concurrent scans on this node.
 static READS: Semaphore = Semaphore::const_new(TRACED_READS_AT_ONCE);
@@ -57,12 +56,12 @@ impl Broker {
             catalog.topic_named(TRACE).map(|found| PartitionId::new(found.id(), 0))
         };
         match trace {
-            Some(trace) => self.look_through(trace, partition, offset, stored_ms).await.map(Some),
+            Some(trace) => self.read_steps(trace, partition, offset, stored_ms).await.map(Some),
             None => Ok(Some(TracedSteps::default())),
         }
     }
 
-    async fn look_through(
+    async fn read_steps(
         &self,
         trace: PartitionId,
         partition: PartitionId,
@@ -70,7 +69,7 @@ impl Broker {
         stored_ms: Option<i64>,
     ) -> Result<TracedSteps, FetchError> {
         let mut found = TracedSteps::default();
-        let _turn = READS.acquire().await;
+        let _permit = READS.acquire().await;
         let until = Instant::now() + TRACED_READ_WITHIN;
         let mut next = match stored_ms {
             Some(ms) => {

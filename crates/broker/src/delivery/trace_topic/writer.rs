@@ -3,10 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::limits::{
-    TRACED_BATCH_BYTES, TRACED_KEPT_BYTES, TRACED_KEPT_MS, TRACED_RUNS_OF_STEP_MAX,
-    TRACED_STEPS_AT_ONCE_MAX, TRACED_STEPS_WRITTEN_EVERY, TRACED_TRIES_MAX,
-};
 use base::topics::TRACE;
 use base::{Offset, PartitionId};
 use dispatch::SessionId;
@@ -18,12 +14,15 @@ use shard::limits::HISTORY_SESSIONS_KEPT;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::broker::{Broker, WeakBroker};
-
 use super::trace_record::{TraceRecord, key};
+use crate::broker::{Broker, WeakBroker};
+use crate::limits::{
+    TRACED_BATCH_BYTES, TRACED_KEPT_BYTES, TRACED_KEPT_MS, TRACED_RUNS_OF_STEP_MAX,
+    TRACED_STEPS_AT_ONCE_MAX, TRACED_STEPS_WRITTEN_EVERY, TRACED_TRIES_MAX,
+};
 
 /// Delay before a failed write is retried.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Writes until the broker is gone.
 pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<TraceQueueItem>) {
@@ -38,7 +37,7 @@ pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<TraceQueu
         while let Some(one) = next {
             match one {
                 TraceQueueItem::Step(step) => steps.push(*step),
-                TraceQueueItem::Flush(told) => flushed.push(told),
+                TraceQueueItem::Flush(done) => flushed.push(done),
             }
             let is_enough = steps.len() >= TRACED_STEPS_AT_ONCE_MAX;
             next = if is_enough { None } else { queued.try_recv().ok() };
@@ -56,7 +55,7 @@ pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<TraceQueu
                     }
                     Err(error) if tried < TRACED_TRIES_MAX => {
                         tracing::debug!(error, "steps of records cannot be written, trying again");
-                        sleep(AGAIN_AFTER).await;
+                        sleep(RETRY_DELAY).await;
                     }
                     Err(error) => {
                         tracing::warn!(
@@ -70,9 +69,9 @@ pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<TraceQueu
                 }
             }
         }
-        for told in flushed {
+        for done in flushed {
             // The requester may be gone.
-            let _ = told.send(());
+            let _ = done.send(());
         }
     }
 }

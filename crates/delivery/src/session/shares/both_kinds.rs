@@ -42,7 +42,7 @@ struct Driver {
 
 impl Driver {
     /// `is_next`: before records are delivered.
-    fn give_back(&mut self, kind: usize, is_next: bool) {
+    fn return_credit(&mut self, kind: usize, is_next: bool) {
         let could_use = kind != LIMIT
             && self.ready[kind - 1] > 0
             && self.held[kind].unused() > 0
@@ -54,8 +54,8 @@ impl Driver {
         let given = held.lent.owed().min(held.unused());
         held.share -= given;
         let left = held.unused();
-        if let Some(told) = held.lent.give_back(given, left, true) {
-            self.outbox.push_back(KindCreditMessage::GaveBack(kind, told));
+        if let Some(returned) = held.lent.give_back(given, left, true) {
+            self.outbox.push_back(KindCreditMessage::GaveBack(kind, returned));
         }
     }
 
@@ -69,7 +69,7 @@ impl Driver {
             Change::GiveBack { in_all } => {
                 held.lent.ask(in_all);
                 // It is served after all messages.
-                self.give_back(kind, true);
+                self.return_credit(kind, true);
             }
             Change::Set { .. } | Change::Begin { .. } | Change::Unlimited => unreachable!(),
         }
@@ -78,7 +78,7 @@ impl Driver {
     fn repay(&mut self, consumer: usize, is_next: bool) {
         for kind in [LIMIT, consumer + 1] {
             if self.held[kind].lent.owed() > 0 {
-                self.give_back(kind, is_next);
+                self.return_credit(kind, is_next);
             }
         }
     }
@@ -169,10 +169,10 @@ impl World {
     }
 
     /// The next message of a driver arrives.
-    fn hear(&mut self, place: usize) -> bool {
-        let Some(said) = self.drivers[place].outbox.pop_front() else { return false };
+    fn receive(&mut self, place: usize) -> bool {
+        let Some(message) = self.drivers[place].outbox.pop_front() else { return false };
         self.messages += 1;
-        let kind = match said {
+        let kind = match message {
             KindCreditMessage::Starved(kind, starved) => {
                 self.shares[kind].on_starved(id(place), starved);
                 kind
@@ -229,12 +229,12 @@ impl World {
             let (place, messages) = (choice / 8 % count, choice / 2 % 4 + 1);
             let moved = match choice % 2 {
                 0 => self.deliver(place, messages),
-                _ => self.hear(place),
+                _ => self.receive(place),
             };
             if !moved {
                 // Another driver moves, or the order might only name drivers that cannot.
                 let other = (0..count).map(|it| (place + it) % count);
-                let _ = other.into_iter().any(|it| self.hear(it) || self.deliver(it, messages));
+                let _ = other.into_iter().any(|it| self.receive(it) || self.deliver(it, messages));
             }
         }
     }
@@ -251,7 +251,7 @@ impl World {
                     Change::Grant(amount) if *of == kind => *amount,
                     _ => 0,
                 });
-                let given = driver.outbox.iter().map(|said| match said {
+                let given = driver.outbox.iter().map(|message| match message {
                     KindCreditMessage::GaveBack(of, given) if *of == kind => given.amount,
                     _ => 0,
                 });
@@ -280,7 +280,7 @@ enum Step {
     Append(u64),
     Settle,
     Deliver(usize),
-    Hear,
+    Receive,
     Quiet,
 }
 
@@ -289,7 +289,7 @@ fn steps() -> impl Strategy<Value = Vec<(usize, usize, Step)>> {
         3 => (1u64..5).prop_map(Step::Append),
         4 => Just(Step::Settle),
         6 => (1usize..4).prop_map(Step::Deliver),
-        6 => Just(Step::Hear),
+        6 => Just(Step::Receive),
         1 => Just(Step::Quiet),
     ];
     prop::collection::vec((0usize..3, 0usize..2, step), 1..120)
@@ -317,7 +317,7 @@ proptest! {
                 }
                 Step::Settle => _ = world.settle(place, consumer),
                 Step::Deliver(messages) => _ = world.deliver(place, messages),
-                Step::Hear => _ = world.hear(place),
+                Step::Receive => _ = world.receive(place),
                 Step::Quiet => world.quiet(&choices),
             }
             world.check();

@@ -136,9 +136,9 @@ impl World {
     }
 
     /// The next message of a driver arrives.
-    fn hear(&mut self, place: usize) -> bool {
-        let Some(said) = self.drivers[place].outbox.pop_front() else { return false };
-        match said {
+    fn receive(&mut self, place: usize) -> bool {
+        let Some(message) = self.drivers[place].outbox.pop_front() else { return false };
+        match message {
             CreditMessage::Starved(starved) => self.shares.on_starved(id(place), starved),
             CreditMessage::GaveBack(given) => self.shares.on_given_back(id(place), given),
         }
@@ -170,7 +170,8 @@ impl World {
     fn quiet(&mut self) {
         for step in 0..10_000 {
             let (count, messages) = (self.drivers.len(), if step % 2 == 0 { 1 } else { 100 });
-            let moved = (0..count).any(|place| self.deliver(place, messages) || self.hear(place));
+            let moved =
+                (0..count).any(|place| self.deliver(place, messages) || self.receive(place));
             if !moved {
                 return;
             }
@@ -187,7 +188,7 @@ impl World {
                 _ => 0,
             });
             sum += driver.share + on_its_way.sum::<u64>();
-            let given = driver.outbox.iter().filter_map(|said| match said {
+            let given = driver.outbox.iter().filter_map(|message| match message {
                 CreditMessage::GaveBack(given) => Some(given),
                 CreditMessage::Starved(_) => None,
             });
@@ -210,7 +211,7 @@ enum Step {
     Append(u64),
     Settle,
     Deliver(usize),
-    Hear,
+    Receive,
     Quiet,
     Grow(u64),
     Shrink(u64),
@@ -222,7 +223,7 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
         3 => (1u64..6).prop_map(Step::Append),
         6 => Just(Step::Settle),
         6 => (1usize..4).prop_map(Step::Deliver),
-        6 => Just(Step::Hear),
+        6 => Just(Step::Receive),
         1 => Just(Step::Quiet),
         1 => (1u64..5).prop_map(Step::Grow),
         1 => (1u64..5).prop_map(Step::Shrink),
@@ -248,7 +249,7 @@ proptest! {
                 Step::Append(records) => world.append(place, records),
                 Step::Settle => _ = world.settle(place),
                 Step::Deliver(messages) => _ = world.deliver(place, messages),
-                Step::Hear => _ = world.hear(place),
+                Step::Receive => _ = world.receive(place),
                 Step::Quiet => world.quiet(),
                 Step::Grow(amount) => {
                     world.total += amount;
@@ -303,7 +304,7 @@ proptest! {
                     let orders = world.shares.settle_up();
                     world.send(orders);
                 }
-                _ => _ = world.hear(place),
+                _ => _ = world.receive(place),
             }
             let held: u64 = world.drivers.iter().map(|driver| driver.used).sum();
             prop_assert!(held <= total);

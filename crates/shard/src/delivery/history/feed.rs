@@ -51,7 +51,7 @@ impl HistoryFeed {
     pub(crate) fn send_appends(&self, at_ms: i64, appends: &[Append]) {
         for append in appends.iter().filter(|append| append.partition.as_channel().is_none()) {
             let Append { partition, base_offset: first, span: count, .. } = *append;
-            self.tell(FeedEvent {
+            self.send(FeedEvent {
                 at_ms,
                 what: FeedEventKind::Appended { partition, first, count },
             });
@@ -59,8 +59,8 @@ impl HistoryFeed {
     }
 
     #[inline]
-    pub fn tell(&self, happened: FeedEvent) {
-        if self.sender.try_send(happened).is_err() {
+    pub fn send(&self, event: FeedEvent) {
+        if self.sender.try_send(event).is_err() {
             self.missed.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -90,7 +90,7 @@ mod tests {
             FeedEvent { at_ms: 7, what: FeedEventKind::Appended { partition, first, count: 1 } }
         };
         for first in 0..5 {
-            feed.tell(appended(first));
+            feed.send(appended(first));
         }
         assert_eq!(events.missed(), 3);
         assert_eq!(events.next().await, Some(appended(0)));
