@@ -1,4 +1,12 @@
 //! Changes of the state other than appends, as they are persisted in the head of an entry.
+//!
+//! * `adoption`: changes of the catalog that a shard adopts
+//! * `documents`: a change of several documents and a topic
+//!
+//! It depends on `moves`, `ids` and `config`, and knows no state.
+
+mod adoption;
+mod documents;
 
 use std::collections::BTreeMap;
 
@@ -6,11 +14,13 @@ use base::{LeaseGroupId, Level, Levelled, Offset, PartitionId, ShardId, TopicId}
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::catalog::feed::{AdoptedGroup, Adoption};
-use crate::catalog::together::DocumentsChange;
 use crate::config::level_of;
 use crate::ids::RecordIdsChange;
 use crate::moves::{MOVES_SINCE, MoveEnd, MoveStep, Step};
+use crate::stored::uuid_bytes;
+
+pub use adoption::{AdoptedGroup, AdoptedTopic, Adoption};
+pub use documents::{Check, DocumentChange, DocumentsChange, NewGroup, TopicChange};
 
 /// A change of the state other than an append.
 ///
@@ -405,18 +415,4 @@ pub struct CommitOffset {
     pub metadata: String,
     /// Expiry time, if the client requested its own (OffsetCommit before version 5).
     pub expire_ms: Option<i64>,
-}
-
-/// A UUID as its 16 bytes.
-pub(crate) mod uuid_bytes {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use uuid::Uuid;
-
-    pub(crate) fn serialize<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error> {
-        uuid.as_bytes().serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Uuid, D::Error> {
-        <[u8; 16]>::deserialize(from).map(Uuid::from_bytes)
-    }
 }

@@ -9,31 +9,29 @@ use base::{OffsetRanges, SharedMap};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::command::uuid_bytes;
-
 /// A topic's, a node's or a group's own values, by name.
 type Values = BTreeMap<String, String>;
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct CatalogV1<'a> {
-    pub(super) next_topic: u32,
-    pub(super) next_producer_id: i64,
-    pub(super) node_config: Cow<'a, Values>,
-    pub(super) group_configs: BTreeMap<Cow<'a, str>, Cow<'a, Values>>,
-    pub(super) topics: u64,
-    pub(super) groups: u64,
+pub(crate) struct CatalogV1<'a> {
+    pub(crate) next_topic: u32,
+    pub(crate) next_producer_id: i64,
+    pub(crate) node_config: Cow<'a, Values>,
+    pub(crate) group_configs: BTreeMap<Cow<'a, str>, Cow<'a, Values>>,
+    pub(crate) topics: u64,
+    pub(crate) groups: u64,
 }
 
 /// Followed by the given number of [`PartitionV1`].
 #[derive(Serialize, Deserialize)]
-pub(super) struct TopicV1<'a> {
-    pub(super) id: u32,
+pub(crate) struct TopicV1<'a> {
+    pub(crate) id: u32,
     #[serde(with = "uuid_bytes")]
-    pub(super) uuid: Uuid,
-    pub(super) name: Cow<'a, str>,
-    pub(super) created_ms: i64,
-    pub(super) overrides: Cow<'a, Values>,
-    pub(super) partitions: u64,
+    pub(crate) uuid: Uuid,
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) created_ms: i64,
+    pub(crate) overrides: Cow<'a, Values>,
+    pub(crate) partitions: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -67,9 +65,9 @@ pub(crate) struct ProducerV1 {
 
 /// Followed by the given number of [`CommittedOffsetV1`], ascending by topic and partition.
 #[derive(Serialize, Deserialize)]
-pub(super) struct GroupV1<'a> {
-    pub(super) name: Cow<'a, str>,
-    pub(super) offsets: u64,
+pub(crate) struct GroupV1<'a> {
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) offsets: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -84,27 +82,27 @@ pub(crate) struct CommittedOffsetV1<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct DeliveryV2 {
-    pub(super) next_lease_group: u32,
-    pub(super) documents_version: u64,
-    pub(super) lease_groups: u64,
-    pub(super) documents: u64,
+pub(crate) struct DeliveryV2 {
+    pub(crate) next_lease_group: u32,
+    pub(crate) documents_version: u64,
+    pub(crate) lease_groups: u64,
+    pub(crate) documents: u64,
 }
 
 /// Followed by the given number of [`ProgressV2`], then by [`LeaseGroupEndV2`].
 #[derive(Serialize, Deserialize)]
-pub(super) struct LeaseGroupV2<'a> {
-    pub(super) id: u32,
-    pub(super) topic: u32,
-    pub(super) name: Cow<'a, str>,
-    pub(super) overrides: Cow<'a, Values>,
-    pub(super) partitions: u64,
+pub(crate) struct LeaseGroupV2<'a> {
+    pub(crate) id: u32,
+    pub(crate) topic: u32,
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) overrides: Cow<'a, Values>,
+    pub(crate) partitions: u64,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct LeaseGroupEndV2 {
-    pub(super) paused: bool,
-    pub(super) created_ms: i64,
+pub(crate) struct LeaseGroupEndV2 {
+    pub(crate) paused: bool,
+    pub(crate) created_ms: i64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -121,81 +119,81 @@ pub(crate) struct ExceptionsV2<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct DocumentV2<'a> {
-    pub(super) space: Cow<'a, str>,
-    pub(super) name: Cow<'a, str>,
-    pub(super) version: u64,
-    pub(super) body: Cow<'a, [u8]>,
+pub(crate) struct DocumentV2<'a> {
+    pub(crate) space: Cow<'a, str>,
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) version: u64,
+    pub(crate) body: Cow<'a, [u8]>,
 }
 
 /// The addition of version 3, at the end.
 #[derive(Serialize, Deserialize)]
-pub(super) struct TimeV3 {
+pub(crate) struct TimeV3 {
     /// The time of the log, ms since the epoch.
-    pub(super) last_ms: i64,
+    pub(crate) last_ms: i64,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) enum RoleV4 {
+pub(crate) enum RoleV4 {
     Catalog,
     Rows { shard: u32 },
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct CatalogV4<'a> {
-    pub(super) next_topic: u32,
-    pub(super) next_producer_id: i64,
-    pub(super) shards: u32,
+pub(crate) struct CatalogV4<'a> {
+    pub(crate) next_topic: u32,
+    pub(crate) next_producer_id: i64,
+    pub(crate) shards: u32,
     /// Number of shards over which groups are spread.
-    pub(super) slot_shards: u32,
-    pub(super) node_config: Cow<'a, Values>,
-    pub(super) group_configs: BTreeMap<Cow<'a, str>, Cow<'a, Values>>,
-    pub(super) topics: u64,
-    pub(super) next_lease_group: u32,
-    pub(super) lease_groups: u64,
-    pub(super) documents_version: u64,
-    pub(super) documents: u64,
+    pub(crate) slot_shards: u32,
+    pub(crate) node_config: Cow<'a, Values>,
+    pub(crate) group_configs: BTreeMap<Cow<'a, str>, Cow<'a, Values>>,
+    pub(crate) topics: u64,
+    pub(crate) next_lease_group: u32,
+    pub(crate) lease_groups: u64,
+    pub(crate) documents_version: u64,
+    pub(crate) documents: u64,
     /// Version of the last change.
-    pub(super) version: u64,
+    pub(crate) version: u64,
     /// Version up to which removals were dropped.
-    pub(super) forgotten: u64,
-    pub(super) changes: u64,
+    pub(crate) forgotten: u64,
+    pub(crate) changes: u64,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct TopicV4<'a> {
-    pub(super) id: u32,
+pub(crate) struct TopicV4<'a> {
+    pub(crate) id: u32,
     #[serde(with = "uuid_bytes")]
-    pub(super) uuid: Uuid,
-    pub(super) name: Cow<'a, str>,
-    pub(super) created_ms: i64,
-    pub(super) overrides: Cow<'a, Values>,
-    pub(super) partitions: u32,
+    pub(crate) uuid: Uuid,
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) created_ms: i64,
+    pub(crate) overrides: Cow<'a, Values>,
+    pub(crate) partitions: u32,
     /// The shard of partition 0, counted from the first with rows, and the number of shards of the
     /// round-robin.
-    pub(super) start: u32,
-    pub(super) shards: u32,
+    pub(crate) start: u32,
+    pub(crate) shards: u32,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct DefinitionV4<'a> {
-    pub(super) id: u32,
-    pub(super) topic: u32,
-    pub(super) name: Cow<'a, str>,
-    pub(super) overrides: Cow<'a, Values>,
-    pub(super) paused: bool,
-    pub(super) created_ms: i64,
-    pub(super) starts: Cow<'a, [u64]>,
+pub(crate) struct DefinitionV4<'a> {
+    pub(crate) id: u32,
+    pub(crate) topic: u32,
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) overrides: Cow<'a, Values>,
+    pub(crate) paused: bool,
+    pub(crate) created_ms: i64,
+    pub(crate) starts: Cow<'a, [u64]>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct ChangeV4 {
-    pub(super) version: u64,
-    pub(super) changed: ChangedV4,
+pub(crate) struct ChangeV4 {
+    pub(crate) version: u64,
+    pub(crate) changed: ChangedV4,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) enum ChangedV4 {
+pub(crate) enum ChangedV4 {
     Topic(u32),
     LeaseGroup(u32),
     TopicGone(u32),
@@ -203,169 +201,183 @@ pub(super) enum ChangedV4 {
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct RowsV4 {
+pub(crate) struct RowsV4 {
     /// The adopted version of the catalog.
-    pub(super) adopted: u64,
-    pub(super) topics: u64,
-    pub(super) groups: u64,
-    pub(super) lease_groups: u64,
+    pub(crate) adopted: u64,
+    pub(crate) topics: u64,
+    pub(crate) groups: u64,
+    pub(crate) lease_groups: u64,
 }
 
 /// Followed by the given number of [`PartitionV1`].
 #[derive(Serialize, Deserialize)]
-pub(super) struct TopicRowsV4 {
-    pub(super) id: u32,
-    pub(super) first: u32,
-    pub(super) step: u32,
-    pub(super) deletes_settled: bool,
-    pub(super) rows: u64,
+pub(crate) struct TopicRowsV4 {
+    pub(crate) id: u32,
+    pub(crate) first: u32,
+    pub(crate) step: u32,
+    pub(crate) deletes_settled: bool,
+    pub(crate) rows: u64,
 }
 
 /// Followed by a [`ProgressV2`] for each row of the topic.
 #[derive(Serialize, Deserialize)]
-pub(super) struct GroupRowsV4 {
-    pub(super) id: u32,
-    pub(super) topic: u32,
+pub(crate) struct GroupRowsV4 {
+    pub(crate) id: u32,
+    pub(crate) topic: u32,
 }
 
 /// The addition of version 5, at the end: messages to and from other shards. Followed by the given
 /// numbers of [`OutboxV5`] and [`ExpectedV5`], by shard.
 #[derive(Serialize, Deserialize)]
-pub(super) struct ChannelsV5 {
-    pub(super) outboxes: u64,
-    pub(super) sources: u64,
+pub(crate) struct ChannelsV5 {
+    pub(crate) outboxes: u64,
+    pub(crate) sources: u64,
 }
 
 /// Followed by a [`PartitionV1`] and the given number of [`MessageV5`].
 #[derive(Serialize, Deserialize)]
-pub(super) struct OutboxV5 {
-    pub(super) to: u32,
-    pub(super) messages: u64,
+pub(crate) struct OutboxV5 {
+    pub(crate) to: u32,
+    pub(crate) messages: u64,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct MessageV5 {
-    pub(super) number: u64,
-    pub(super) batches: Vec<SentBatchV5>,
+pub(crate) struct MessageV5 {
+    pub(crate) number: u64,
+    pub(crate) batches: Vec<SentBatchV5>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct SentBatchV5 {
-    pub(super) bytes: u32,
+pub(crate) struct SentBatchV5 {
+    pub(crate) bytes: u32,
     /// Topics and partitions.
-    pub(super) targets: Vec<(u32, u32)>,
+    pub(crate) targets: Vec<(u32, u32)>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct ExpectedV5 {
-    pub(super) from: u32,
-    pub(super) number: u64,
+pub(crate) struct ExpectedV5 {
+    pub(crate) from: u32,
+    pub(crate) number: u64,
 }
 
 /// The addition of version 6, before the channels: followed by the given number of
 /// [`MembershipV6`], by name.
 #[derive(Serialize, Deserialize)]
-pub(super) struct MembershipsV6 {
-    pub(super) groups: u64,
+pub(crate) struct MembershipsV6 {
+    pub(crate) groups: u64,
     /// Whether channels follow.
-    pub(super) channels: bool,
+    pub(crate) channels: bool,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct MembershipV6<'a> {
-    pub(super) group: Cow<'a, str>,
-    pub(super) members: Cow<'a, [u8]>,
+pub(crate) struct MembershipV6<'a> {
+    pub(crate) group: Cow<'a, str>,
+    pub(crate) members: Cow<'a, [u8]>,
 }
 
 /// The addition of version 7 in a catalog, at the end: moves of partitions. Followed by the given
 /// number of [`TopicMovesV7`].
 #[derive(Serialize, Deserialize)]
-pub(super) struct CatalogMovesV7 {
-    pub(super) version: u64,
-    pub(super) topics: u64,
+pub(crate) struct CatalogMovesV7 {
+    pub(crate) version: u64,
+    pub(crate) topics: u64,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct TopicMovesV7 {
-    pub(super) topic: u32,
+pub(crate) struct TopicMovesV7 {
+    pub(crate) topic: u32,
     /// Moved partitions: shard and epoch base.
-    pub(super) placed: Vec<(u32, u32, i32)>,
+    pub(crate) placed: Vec<(u32, u32, i32)>,
     /// Moving partitions: target shard, id of the move, whether it is cancelled.
-    pub(super) moving: Vec<(u32, u32, u64, bool)>,
+    pub(crate) moving: Vec<(u32, u32, u64, bool)>,
 }
 
 /// The addition of version 7 in rows, before members of groups and channels, which are present if
 /// flagged.
 #[derive(Serialize, Deserialize)]
-pub(super) struct PartsV7 {
-    pub(super) members: bool,
-    pub(super) channels: bool,
+pub(crate) struct PartsV7 {
+    pub(crate) members: bool,
+    pub(crate) channels: bool,
     /// Number of topics with moves; a [`RowsMovesV7`] of each follows at the end.
-    pub(super) topics: u64,
+    pub(crate) topics: u64,
 }
 
 /// Replaces it in version 8.
 #[derive(Serialize, Deserialize)]
-pub(super) struct PartsV8 {
-    pub(super) members: bool,
-    pub(super) channels: bool,
-    pub(super) topics: u64,
+pub(crate) struct PartsV8 {
+    pub(crate) members: bool,
+    pub(crate) channels: bool,
+    pub(crate) topics: u64,
     /// Number of nodes that brought rows; a [`BroughtV8`] of each follows at the very end.
-    pub(super) nodes: u64,
+    pub(crate) nodes: u64,
 }
 
 /// The parts of version 9.
 #[derive(Serialize, Deserialize)]
-pub(super) struct PartsV9 {
-    pub(super) members: bool,
-    pub(super) channels: bool,
-    pub(super) topics: u64,
-    pub(super) nodes: u64,
+pub(crate) struct PartsV9 {
+    pub(crate) members: bool,
+    pub(crate) channels: bool,
+    pub(crate) topics: u64,
+    pub(crate) nodes: u64,
     /// Number of topics with ids of records; a [`TopicIdsV9`] of each follows with its ids, at the
     /// very end.
-    pub(super) with_ids: u64,
+    pub(crate) with_ids: u64,
     /// No id within a window is missing.
-    pub(super) ids_complete: bool,
+    pub(crate) ids_complete: bool,
     /// Number of ids that a limit displaced.
-    pub(super) ids_forgotten_early: u64,
+    pub(crate) ids_forgotten_early: u64,
 }
 
 /// Followed by the given number of [`IdV9`], in the order of arrival.
 #[derive(Serialize, Deserialize)]
-pub(super) struct TopicIdsV9 {
-    pub(super) topic: u32,
-    pub(super) forgotten_to_ms: Option<i64>,
-    pub(super) ids: u64,
+pub(crate) struct TopicIdsV9 {
+    pub(crate) topic: u32,
+    pub(crate) forgotten_to_ms: Option<i64>,
+    pub(crate) ids: u64,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct IdV9 {
-    pub(super) hash: [u8; 16],
+pub(crate) struct IdV9 {
+    pub(crate) hash: [u8; 16],
     /// Arrival time, less that of the id before it.
-    pub(super) later_ms: i64,
-    pub(super) partition: u32,
-    pub(super) offset: u64,
+    pub(crate) later_ms: i64,
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
 }
 
 /// Rows brought by one incarnation of a node.
 #[derive(Serialize, Deserialize)]
-pub(super) struct BroughtV8 {
-    pub(super) node: u32,
-    pub(super) incarnation: u64,
-    pub(super) next: u64,
-    pub(super) at_ms: i64,
+pub(crate) struct BroughtV8 {
+    pub(crate) node: u32,
+    pub(crate) incarnation: u64,
+    pub(crate) next: u64,
+    pub(crate) at_ms: i64,
     /// Number, rows, offset of the first row, offsets of each.
-    pub(super) taken: Vec<(u64, u32, u64, u32)>,
+    pub(crate) taken: Vec<(u64, u32, u64, u32)>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct RowsMovesV7 {
-    pub(super) topic: u32,
-    pub(super) guests: Vec<(u32, PartitionV1)>,
+pub(crate) struct RowsMovesV7 {
+    pub(crate) topic: u32,
+    pub(crate) guests: Vec<(u32, PartitionV1)>,
     /// Id of the move, epoch base.
-    pub(super) arrived: Vec<(u32, u64, i32)>,
+    pub(crate) arrived: Vec<(u32, u64, i32)>,
     /// Id of the move, first and next offset.
-    pub(super) imports: Vec<(u32, u64, u64, u64)>,
+    pub(crate) imports: Vec<(u32, u64, u64, u64)>,
     /// Id of the move, target shard, and its phase: 0 frozen, 1 cancelled, 2 handed over, 3 away.
-    pub(super) leaving: Vec<(u32, u64, u32, u8)>,
+    pub(crate) leaving: Vec<(u32, u64, u32, u8)>,
+}
+
+/// A UUID as its 16 bytes.
+pub(crate) mod uuid_bytes {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use uuid::Uuid;
+
+    pub(crate) fn serialize<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error> {
+        uuid.as_bytes().serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Uuid, D::Error> {
+        <[u8; 16]>::deserialize(from).map(Uuid::from_bytes)
+    }
 }
