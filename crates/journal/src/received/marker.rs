@@ -22,7 +22,7 @@ const MAGIC: [u8; 4] = *b"PRim";
 const VERSION: u32 = 1;
 const BYTES: usize = 16;
 
-pub(super) fn write(disk: &dyn Disk, dir: &Path, from: u32) -> io::Result<()> {
+pub(crate) fn write(disk: &dyn Disk, dir: &Path, from: u32) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(BYTES);
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -33,7 +33,7 @@ pub(super) fn write(disk: &dyn Disk, dir: &Path, from: u32) -> io::Result<()> {
 }
 
 /// Durable once the directory is synced.
-pub(super) fn remove(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+pub(crate) fn remove(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     match disk.remove(&dir.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,

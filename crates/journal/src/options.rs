@@ -50,7 +50,7 @@ impl Default for Options {
 }
 
 impl Options {
-    pub(super) fn check(&self) -> Result<(), OpenError> {
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
         let refuse = |name, what: String| Err(OpenError::Option { name, what });
         let max = limits::SEGMENT_BYTES_MAX;
         if !(SEGMENT_BYTES_MIN..=max).contains(&self.segment_bytes) {

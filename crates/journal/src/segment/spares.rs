@@ -15,11 +15,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tasks::{Signal, Step, Worker};
+use tasks::{Signal, Step};
 
+use super::{FIRST_FRAME, OpenSegment};
 use crate::index::files::{FileKind, file_name};
-use crate::segment::{self, FIRST_FRAME, OpenSegment};
-use crate::shared::Shared;
 use crate::stats::DiskRoom;
 use world::{Instant, World};
 
@@ -73,11 +72,6 @@ enum PrepareError {
     /// Temporary: the disk is full, or this process has too many files open.
     Full,
     Broken(Arc<io::Error>),
-}
-
-/// Whether a file cannot grow for lack of space, which is temporary.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl From<io::Error> for PrepareError {
@@ -234,7 +228,7 @@ impl Spares {
     }
 
     fn make(&self, id: u32, jumps: u64) {
-        let made = segment::create(&self.world, &self.dir, id, self.segment_bytes);
+        let made = super::create(&self.world, &self.dir, id, self.segment_bytes);
         let mut state = self.state.lock();
         if state.jumps != jumps {
             drop(state);
@@ -311,7 +305,6 @@ impl Spares {
 
 /// Preallocates segments.
 pub(crate) struct Preparer {
-    shared: Arc<Shared>,
     zeros: Vec<u8>,
     looked: Option<Instant>,
     idleness: Idleness,
@@ -327,14 +320,11 @@ enum Idleness {
 }
 
 impl Preparer {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, zeros: vec![0; ZEROS], looked: None, idleness: Idleness::Unknown }
+    pub(crate) fn new() -> Self {
+        Self { zeros: vec![0; ZEROS], looked: None, idleness: Idleness::Unknown }
     }
-}
 
-impl Worker for Preparer {
-    fn step(&mut self) -> Step {
-        let spares = &self.shared.spares;
+    pub(crate) fn step(&mut self, spares: &Spares) -> Step {
         if self.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
             self.looked = Some(Instant::now());
             spares.state.lock().failed = None;

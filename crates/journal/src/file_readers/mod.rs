@@ -1,9 +1,18 @@
 //! Files with a read path of their own that are never written.
+//!
+//! * `cache_bypass`: past the page cache
+//! * `read_ahead`: through a window in memory
+
+mod cache_bypass;
+mod read_ahead;
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, IoSlice};
 
 use world::DiskFile;
+
+pub(crate) use cache_bypass::CacheBypassFile;
+pub(crate) use read_ahead::ReadAheadFile;
 
 /// A way to read a file.
 pub(crate) trait Reader: Debug + Send + Sync {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use world::DiskFile;
 
-use crate::read_only::{ReadOnly, Reader};
+use super::{ReadOnly, Reader};
 
 /// Size of the read-ahead window.
 const AHEAD_BYTES: usize = 256 << 10;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use world::{Disk, DiskFile};
 
-use crate::read_only::{ReadOnly, Reader};
+use super::{ReadOnly, Reader};
 
 #[derive(Debug)]
 pub(crate) struct CacheBypassFile {

@@ -19,6 +19,10 @@
 //!
 //! The salt differs from segment to segment, so that client bytes at a possible frame position
 //! never pass for a frame.
+//!
+//! * `spares`: preallocates the next segment
+
+mod spares;
 
 use base::{Format, Levels};
 use std::io::{self, IoSlice};
@@ -30,6 +34,8 @@ use base::checksum::crc32c;
 use crate::frame::BLOCK;
 use crate::index::files::{FileKind, file_name};
 use world::{DiskFile, World};
+
+pub(crate) use spares::{NoSpare, PreallocationState, Preparer, RETRY_AFTER, Signals, Spares};
 
 const MAGIC: [u8; 4] = *b"PRsg";
 const VERSION: u8 = 2;
@@ -159,6 +165,28 @@ fn fill(file: &dyn DiskFile, header: &SegmentHeader) -> io::Result<()> {
     file.allocate(header.bytes)?;
     file.write_at(&mut [IoSlice::new(&header.encode())], 0)?;
     file.sync()
+}
+
+/// A segment that the log no longer writes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FullSegment {
+    pub(crate) segment: u32,
+    pub(crate) last_index: u64,
+    pub(crate) file_bytes: u64,
+}
+
+/// End of the log at which the journal's thread starts to write.
+#[derive(Debug)]
+pub(crate) struct WriteEnd {
+    pub(crate) segment: OpenSegment,
+    pub(crate) position: u64,
+    pub(crate) previous: u32,
+    pub(crate) last_index: u64,
+}
+
+/// Whether a file cannot grow for lack of space, which is temporary.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]
