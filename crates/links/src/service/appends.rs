@@ -5,20 +5,20 @@ use std::sync::Arc;
 use base::ShardId;
 use tokio::sync::mpsc;
 
-use super::requests::answer_append;
-use crate::frame::{Message, ReceivedMessage};
-use crate::identity::NodeId;
+use super::Declined;
+use crate::frame::{Kind, Message, QueuedFrame, ReceivedMessage};
 use crate::lane::Lane;
+use crate::node_id::NodeId;
 use crate::outbox::Outbox;
 use crate::window::WindowGuard;
 
 /// The appends of one shard by one peer, in the order in which they were sent.
 #[derive(Debug)]
 pub struct IncomingAppends {
-    pub(super) from: NodeId,
-    pub(super) shard: ShardId,
+    pub(crate) from: NodeId,
+    pub(crate) shard: ShardId,
     /// Bounded by the stream's window, which was counted before an append was put here.
-    pub(super) appends: mpsc::UnboundedReceiver<IncomingAppend>,
+    pub(crate) appends: mpsc::UnboundedReceiver<IncomingAppend>,
 }
 
 /// One append. It occupies its place in the stream's window until it is answered or dropped. A dropped append gets
@@ -27,10 +27,10 @@ pub struct IncomingAppends {
 pub struct IncomingAppend {
     /// Its body holds entries with their own checksums.
     pub message: ReceivedMessage,
-    pub(super) number: u32,
-    pub(super) lane: Lane,
-    pub(super) outbox: Arc<Outbox>,
-    pub(super) counting: WindowGuard,
+    pub(crate) number: u32,
+    pub(crate) lane: Lane,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) counting: WindowGuard,
 }
 
 impl IncomingAppends {
@@ -52,7 +52,11 @@ impl IncomingAppend {
     /// Replies once the connection has room for the reply. Replies may be given in any order; the peer processes
     /// them in the order of its appends.
     pub async fn answer(self, message: Message) {
-        answer_append(self.lane, self.number, message, &self.outbox).await;
+        let reply = match message.bytes() > self.lane.message_bytes_max() {
+            true => Declined::AnswerTooLong.frame(self.number),
+            false => QueuedFrame::new(Kind::Reply, self.number, message),
+        };
+        self.outbox.push_with_room(reply).await;
         drop(self.counting);
     }
 

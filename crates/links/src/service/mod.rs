@@ -1,4 +1,10 @@
-//! The service of a node for the requests of its peers.
+//! The service of a node for the requests of its peers: the interface, and its inputs.
+//!
+//! * `appends`: a stream of appends
+//!
+//! It depends on `frame` and `outbox`, and knows no connection.
+
+mod appends;
 
 use std::time::Duration;
 
@@ -7,10 +13,11 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use thiserror::Error;
 
-use crate::frame::{Message, ReceivedMessage};
-use crate::identity::NodeId;
+use crate::frame::{Kind, Message, QueuedFrame, ReceivedMessage};
 use crate::lane::Lane;
-use crate::responder::IncomingAppends;
+use crate::node_id::NodeId;
+
+pub use appends::{IncomingAppend, IncomingAppends};
 
 /// One request of a peer.
 #[derive(Debug)]
@@ -43,13 +50,18 @@ pub enum Declined {
 impl Declined {
     const ALL: [Self; 4] = [Self::NotServed, Self::Busy, Self::TooLate, Self::AnswerTooLong];
 
-    pub(crate) fn code(self) -> u8 {
+    fn code(self) -> u8 {
         match self {
             Self::NotServed => 1,
             Self::Busy => 2,
             Self::TooLate => 3,
             Self::AnswerTooLong => 4,
         }
+    }
+
+    /// The reply to the request of this number.
+    pub(crate) fn frame(self, number: u32) -> QueuedFrame {
+        QueuedFrame::new(Kind::Declined, number, Message::from_head(vec![self.code()]))
     }
 
     /// An unknown reason of a later version becomes `NotServed`.

@@ -1,5 +1,7 @@
 //! One lane to one peer: connects, serves the connection, reconnects.
 
+mod backoff;
+
 use std::io;
 use std::sync::Arc;
 
@@ -11,18 +13,19 @@ use tracing::{debug, info, warn};
 use world::net::{Net, Stream};
 use world::{Instant, World};
 
-use crate::backoff::Backoff;
 use crate::connection::drive;
 use crate::end::{ConnectError, ConnectionEnd};
 use crate::frame::Incoming;
 use crate::gossip::Gossip;
+use crate::handshake::SeenRuns;
 use crate::handshake::{self, HandshakeSide};
-use crate::identity::{Admission, Identity, NodeId};
+use crate::identity::{Admission, Identity};
 use crate::lane::Lane;
+use crate::node_id::NodeId;
 use crate::requester::{Requester, Session};
 use crate::security::{Security, Wire};
-use crate::seen_runs::SeenRuns;
 use crate::status::{EndedConnection, Phase, Status};
+use backoff::Backoff;
 
 /// State shared by all links of a node.
 pub(crate) struct Dialer {

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::identity::{Admission, Identity, NodeId};
+use crate::identity::{Admission, Identity};
+use crate::node_id::NodeId;
 use crate::refusal::Refusal;
 
 #[derive(Debug, Default)]

@@ -19,6 +19,8 @@
 //! identity and closes the connection. So the newcomer learns the cluster that it will be part of, and, if it
 //! joins one that is already founded, its number there.
 
+mod seen_runs;
+
 use std::future::poll_fn;
 
 use crate::limits::LINK_HANDSHAKE_BYTES_MAX;
@@ -33,10 +35,12 @@ use crate::end::{ConnectError, ConnectionEnd, Violation};
 use crate::frame::{
     Frame, HEADER_BYTES, Header, Incoming, Kind, Message, QueuedFrame, write_frame,
 };
-use crate::identity::{Admission, DirectoryIdentity, Identity, JOINING, JoiningNode, NodeId};
+use crate::identity::{Admission, DirectoryIdentity, Identity, JOINING, JoiningNode};
 use crate::lane::Lane;
+use crate::node_id::NodeId;
 use crate::refusal::{Refusal, Versions};
-use crate::seen_runs::SeenRuns;
+
+pub(crate) use seen_runs::SeenRuns;
 
 const MAGIC: &[u8; 4] = b"PRln";
 const IDENTITY_BYTES: usize = 64;
