@@ -14,13 +14,14 @@ use base::HashMap;
 use tracing::info;
 use uuid::Uuid;
 
+use crate::Text;
 use crate::assignment::Assignment;
 use crate::assignor::Assignor;
+use crate::client::Client;
 use crate::epochs::{EpochGroup, Protocol};
 use crate::error::{ErrorKind, GroupError};
-use crate::member::{Client, JOINING, LEAVING, PAUSING};
+use crate::members::{JOINING, LEAVING, PAUSING};
 use crate::subscription::Subscriptions;
-use crate::{Group, Text};
 
 mod heartbeat;
 pub mod member;
@@ -86,7 +87,7 @@ pub struct ConsumerProtocol {
 impl Protocol for ConsumerProtocol {
     type Member = Member;
 
-    const NAME: &str = Group::CONSUMER;
+    const NAME: &str = "consumer";
 
     fn bytes(&self) -> usize {
         const TOPIC_BYTES: usize = 128;

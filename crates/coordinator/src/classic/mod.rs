@@ -16,7 +16,7 @@ use base::HashMap;
 use bytes::Bytes;
 use world::Instant;
 
-use crate::member::{Client, Waiter};
+use crate::client::Client;
 use crate::subscription::topics_of_subscription;
 
 pub mod assignment;
@@ -24,11 +24,15 @@ mod join;
 pub mod member;
 mod presence;
 mod rebalance;
+mod replies;
 pub(crate) mod stored_group;
 #[cfg(test)]
 mod tests;
 
 pub use member::{Member, Protocol};
+pub use replies::{
+    Effects, JoinGroupReply, JoinRefused, JoinedMember, Reply, SyncGroupReply, Waiter,
+};
 
 /// The protocol type of consumers; other clients (Connect, stream processors) use their own types.
 pub const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
@@ -103,44 +107,6 @@ pub struct LeavingMember {
     pub member_id: Text,
     pub instance_id: Option<Text>,
     pub reason: String,
-}
-
-/// The reply to a JoinGroup request of an admitted member.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct JoinGroupReply {
-    pub generation: i32,
-    pub protocol_type: Option<Text>,
-    pub protocol: Option<Text>,
-    pub leader: Text,
-    pub member_id: Text,
-    /// It leads, and must not assign (KIP-814).
-    pub skip_assignment: bool,
-    /// For the leader: the members with their metadata.
-    pub members: Vec<JoinedMember>,
-}
-
-/// See [`JoinGroupReply::members`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct JoinedMember {
-    pub id: Text,
-    pub instance_id: Option<Text>,
-    pub metadata: Bytes,
-}
-
-/// The reply to a JoinGroup request of a rejected member.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct JoinRefused {
-    /// With [`ErrorKind::MemberIdRequired`], its new member id.
-    pub member_id: Text,
-    pub error: ErrorKind,
-}
-
-/// The reply to a SyncGroup request: the leader's assignment.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SyncGroupReply {
-    pub protocol_type: Option<Text>,
-    pub protocol: Option<Text>,
-    pub assignment: Bytes,
 }
 
 /// The end of a join phase that not all members have joined.

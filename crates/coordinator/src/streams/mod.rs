@@ -10,11 +10,11 @@ use std::time::Duration;
 use tracing::info;
 use world::Instant;
 
+use crate::client::Client;
 use crate::epochs::{EpochGroup, Protocol};
 use crate::error::GroupError;
-use crate::member::Client;
 use crate::subscription::CatalogStamp;
-use crate::{Group, Text, text};
+use crate::{Text, text};
 
 mod assignor;
 mod heartbeat;
@@ -92,7 +92,7 @@ pub struct StreamsProtocol {
 impl Protocol for StreamsProtocol {
     type Member = Member;
 
-    const NAME: &str = Group::STREAMS;
+    const NAME: &str = "streams";
 
     fn bytes(&self) -> usize {
         self.topology.as_ref().map_or(0, |topology| 2 * topology.bytes())

@@ -12,14 +12,14 @@ use tracing::info;
 use uuid::Uuid;
 use world::Instant;
 
+use crate::Text;
 use crate::assignment::Assignment;
 use crate::assignor::{Subscriber, simple};
+use crate::client::Client;
 use crate::epochs::{EpochGroup, Protocol, Subscribed, fenced_epoch};
 use crate::error::GroupError;
-use crate::member::{Client, JOINING};
-use crate::members::{self, Enrolment};
+use crate::members::{self, Enrolment, JOINING};
 use crate::subscription::{Catalog, Subscription, Subscriptions};
-use crate::{Group, Text};
 
 #[cfg(test)]
 mod tests;
@@ -130,7 +130,7 @@ pub struct ShareProtocol {
 impl Protocol for ShareProtocol {
     type Member = Member;
 
-    const NAME: &str = Group::SHARE;
+    const NAME: &str = "share";
 
     fn bytes(&self) -> usize {
         const TOPIC_BYTES: usize = 128;
