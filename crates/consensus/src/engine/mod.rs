@@ -1,8 +1,18 @@
-//! The names openraft gives our types.
+//! The names openraft gives our types, and its configuration.
+//!
+//! * `entry`: an entry as openraft holds it
+//! * `runtime`: tokio, adapted for openraft
+//! * `settings`: configuration of openraft
+//!
+//! It depends on `machine` and `error`.
 //!
 //! Leader ids are the *standard* ones: at most one leader per term. openraft's default lets a second leader take
 //! over within a term, which elects a little faster. But the term is the leader epoch of the records, and clients
 //! treat two leaders of one epoch as the same.
+
+mod entry;
+pub(crate) mod runtime;
+pub(crate) mod settings;
 
 use journal::EntryId;
 use openraft::impls::{BoxedErrorSource, InlineBatch, leader_id_std};
@@ -11,9 +21,11 @@ use openraft::type_config::alias::{CommittedLeaderIdOf, LogIdOf};
 use openraft::{BasicNode, OptionalSend, RaftTypeConfig};
 use tokio::sync::oneshot;
 
-use crate::entry::{Content, Entry};
 use crate::machine::Payload;
-use crate::runtime::Runtime;
+use entry::Content;
+use runtime::Runtime;
+
+pub(crate) use entry::Entry;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct TypeConfig;
@@ -46,6 +58,7 @@ pub(crate) type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 pub(crate) type Membership = openraft::Membership<u64, BasicNode>;
 pub(crate) type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
 pub(crate) type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
+pub(crate) type ServerMetrics = openraft::metrics::RaftServerMetrics<TypeConfig>;
 pub(crate) type WriteResult = openraft::raft::ClientWriteResult<TypeConfig>;
 
 pub(crate) fn log_id(term: u64, index: u64) -> LogId {

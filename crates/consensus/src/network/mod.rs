@@ -1,4 +1,12 @@
 //! openraft's links to the other members, on [`Peers`].
+//!
+//! * `confirmed`: entries that a member acknowledged to this leader
+//! * `window`: limit of unanswered appends
+//!
+//! It depends on `message`, `peers`, `replica` and `retention`.
+
+mod confirmed;
+mod window;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,17 +29,20 @@ use openraft::type_config::alias::{SnapshotOf, VoteOf};
 use openraft::{BasicNode, OptionalSend};
 use tokio::sync::oneshot;
 
-use crate::confirmed::{AcknowledgedIndex, ConfirmedBy};
 use crate::encoding::VoteRecord;
+use crate::engine::TypeConfig;
+use crate::group::Group;
 use crate::message::{
-    self, Append, AppendResponse, Candidacy, Entries, OfferReply, Refusal, Reply, Request, Route,
-    SnapshotOffer, Transfer, TransferReply, encode_entries,
+    self, Append, AppendResponse, Candidacy, Entries, GroupId, OfferReply, Refusal, Reply, Request,
+    Route, SnapshotOffer, Transfer, TransferReply, encode_entries,
 };
-use crate::peers::{AppendMessage, MessageTarget, PeerError, Peers};
+use crate::peers::{AppendMessage, MessageTarget, NoPeers, PeerError, Peers};
 use crate::replica::Image;
 use crate::retention::{CatchUp, Retention};
-use crate::types::TypeConfig;
-use crate::window::{UnansweredAppend, Window};
+
+use confirmed::{AcknowledgedIndex, ConfirmedBy};
+
+pub(crate) use window::{UnansweredAppend, Window};
 
 /// How often a snapshot is offered to a member without it, and the time limit of the reply.
 const OFFERED_EVERY: Duration = Duration::from_secs(1);
@@ -90,6 +101,17 @@ fn lost(node: u64, index: u64) -> RpcFailure {
 }
 
 impl Links {
+    /// The links of the engine. A group of one has no peers, and no name.
+    pub(crate) fn of(group: Option<&Group>, node: u64, retention: &Arc<Retention>) -> Self {
+        let (id, peers): (GroupId, Arc<dyn Peers>) = match group {
+            Some(group) => (group.id, Arc::clone(&group.peers)),
+            None => (GroupId { cluster: 0, shard: 0 }, Arc::new(NoPeers)),
+        };
+        let route = Route { group: id, here: node };
+        let confirmed = ConfirmedBy::default();
+        Self { route, peers, retention: Arc::clone(retention), confirmed }
+    }
+
     fn reply(&self, node: u64, reply: &Bytes) -> Result<Reply, RpcFailure> {
         let decoded = self.route.decode(reply);
         let (from, reply) = decoded.map_err(|refusal| refused(node, &refusal))?;
@@ -364,8 +386,6 @@ impl NetTransferLeader<TypeConfig> for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::GroupId;
-    use crate::peers::NoPeers;
 
     #[tokio::test]
     async fn send_without_a_link_reports_the_node_as_unreachable() {

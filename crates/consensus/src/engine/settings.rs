@@ -5,7 +5,6 @@ use std::time::Duration;
 use openraft::{Config, SnapshotPolicy};
 
 use crate::error::StartError;
-use crate::group::Group;
 
 const HEARTBEAT_MS: u64 = 150;
 const ELECTION_MS_MIN: u64 = 500;
@@ -19,10 +18,10 @@ pub(crate) const LEASE: Duration = Duration::from_millis(ELECTION_MS_MAX);
 /// that is cut off has stepped down before another one is elected.
 pub(crate) const STARVED_MAX: Duration = Duration::from_millis(ELECTION_MS_MIN);
 
-pub(crate) fn of(group: Option<&Group>, stands: bool) -> Result<Config, StartError> {
-    let mut config = match group {
-        Some(_) => in_a_group(),
-        None => alone(),
+pub(crate) fn of(has_group: bool, stands: bool) -> Result<Config, StartError> {
+    let mut config = match has_group {
+        true => in_a_group(),
+        false => alone(),
     };
     config.enable_elect &= stands;
     config.validate().map_err(|error| StartError::Engine(error.to_string()))

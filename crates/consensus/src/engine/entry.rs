@@ -9,8 +9,8 @@ use journal::Encoded;
 use openraft::BasicNode;
 use openraft::entry::{EntryPayload, RaftEntry, RaftPayload};
 
+use super::{CommittedLeader, LogId, Membership};
 use crate::machine::Payload;
-use crate::types::{CommittedLeader, LogId, Membership};
 
 pub(crate) type Content = EntryPayload<Payload, u64, BasicNode>;
 

@@ -13,8 +13,8 @@ use openraft::{OptionalSend, RaftSnapshotBuilder, Snapshot, StorageError};
 use parking_lot::Mutex;
 use world::{SimulatedDisk, World};
 
+use crate::engine::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::log_store::LogStore;
-use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 
 type State = SnapshotMeta;
 type Saved = openraft::type_config::alias::SnapshotOf<TypeConfig, State>;

@@ -31,7 +31,7 @@ impl CatchUpPace {
     }
 
     /// Records received bytes, and waits until the next ones may be received.
-    pub(super) async fn took(&self, bytes: usize) {
+    pub(crate) async fn took(&self, bytes: usize) {
         let RateLimiter { bytes_per_second, free_at } = &*self.0;
         let nanos = (bytes as u64).saturating_mul(1_000_000_000) / (*bytes_per_second).max(1);
         let now = Instant::now();

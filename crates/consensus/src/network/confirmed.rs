@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::types::LogId;
+use crate::engine::LogId;
 
 /// By member, shared by the links to it: heartbeats and entries have one each. A removed member starts over.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl AcknowledgedIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::log_id;
+    use crate::engine::log_id;
 
     #[test]
     fn links_share_a_members_acknowledgements_until_its_removal() {

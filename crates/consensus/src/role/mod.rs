@@ -10,6 +10,14 @@
 //! A node that is no member does not learn its leader from the engine. A leader reported otherwise
 //! ([`ReportedLeader`]) applies if the engine knows no leader, or one of an older term. It never ends a leadership of
 //! this node: only the engine does that, or the end of the term.
+//!
+//! * `deposition`: ends a term by a vote in a later one
+//! * `joint_change`: finishes a change of members that a former leader left behind
+//!
+//! It depends on `group` and `replica`.
+
+mod deposition;
+mod joint_change;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -22,14 +30,15 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 use world::Instant;
 
-use crate::consensus::{Consensus, ServerMetrics};
+use crate::engine::settings::LEASE;
+use crate::engine::{ServerMetrics, TypeConfig};
 use crate::group::Group;
-use crate::members;
 use crate::replica::{FirstEntry, Replica};
-use crate::settings::LEASE;
 use crate::starvation::Starvation;
-use crate::succession::depose;
-use crate::types::TypeConfig;
+
+use joint_change::finish_change;
+
+pub(crate) use deposition::depose;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Role {
@@ -57,14 +66,6 @@ pub enum Role {
 pub struct ReportedLeader {
     pub node: u64,
     pub term: u64,
-}
-
-impl Consensus {
-    /// Sets the leader of the group as reported by other means than Raft; replaces the last report. It applies if
-    /// this node knows no leader, or one of an older term.
-    pub fn set_reported_leader(&self, told: Option<ReportedLeader>) {
-        self.roles.report_leader(told);
-    }
 }
 
 impl Role {
@@ -202,7 +203,7 @@ impl Watcher {
                 let now = Instant::now();
                 self.led = Some((term, now));
                 let (raft, begun) = (self.raft.clone(), self.begun.clone());
-                tasks::spawn(Task::ConsensusRole, members::finish_change(raft, begun, term));
+                tasks::spawn(Task::ConsensusRole, finish_change(raft, begun, term));
                 now
             }
         };

@@ -1,4 +1,11 @@
-//! Applies committed entries to the shard's machine, in log order, on openraft's worker task.
+//! openraft's state machine: applies committed entries to the shard's machine, in log order, on openraft's worker
+//! task, and saves its state.
+//!
+//! * `snapshots`: scheduling and writing of snapshots
+//!
+//! It depends on `log_store`, `retention` and `transfer`, and knows neither roles nor members.
+
+mod snapshots;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +13,7 @@ use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
 use journal::Journal;
-use journal::transfer::ReceiverState;
+use journal::transfer::{Import, ReceivedSections, ReceiverState};
 use openraft::entry::EntryPayload;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
@@ -15,13 +22,15 @@ use tasks::Task;
 use tokio::sync::watch;
 use world::World;
 
-use crate::catch_up::ReadySnapshot;
 use crate::encoding;
+use crate::engine::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::error::SnapshotError;
 use crate::log_store::LogStore;
 use crate::machine::{CommittedEntry, Payload, Replace, StateMachine};
-use crate::snapshot::{CapturedState, Snapshots};
-use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
+
+use snapshots::CapturedState;
+
+pub(crate) use snapshots::Snapshots;
 
 /// Cost of reading and passing on an entry at a restart, in addition to its content.
 const CHANGES_PER_ENTRY: u64 = 10;
@@ -44,6 +53,13 @@ pub(crate) struct FirstEntry {
     leader: u64,
     /// The first of the terms up to this one in which no other node led.
     pub(crate) since: u64,
+}
+
+/// A snapshot of another member, complete and not installed yet.
+pub(crate) struct ReadySnapshot {
+    pub(crate) import: Import,
+    pub(crate) received: ReceivedSections,
+    pub(crate) replace: Replace,
 }
 
 /// The engine's type of a snapshot's content. It is empty: a leader offers its newest, and only a fetched snapshot
@@ -272,12 +288,12 @@ mod tests {
     use world::SimulatedDisk;
 
     use super::*;
-    use crate::catch_up::OutgoingSnapshots;
-    use crate::consensus::ConsensusOptions;
-    use crate::entry::Entry;
+    use crate::engine::Entry;
+    use crate::engine::log_id;
     use crate::machine::{Encode, Replace};
+    use crate::options::ConsensusOptions;
     use crate::retention::Retention;
-    use crate::types::log_id;
+    use crate::transfer::OutgoingSnapshots;
     use crate::{ApplyError, RestoreError};
 
     /// Gets the place of applied bodies from the journal, as the broker's machine does.

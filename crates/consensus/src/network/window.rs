@@ -6,7 +6,7 @@ use base::limits::{APPEND_BYTES_IN_FLIGHT_MAX, APPENDS_IN_FLIGHT_MAX};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::types::LogId;
+use crate::engine::LogId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Window {

@@ -20,13 +20,13 @@ use tasks::{Task, Workers};
 use tokio::sync::{Notify, oneshot};
 use world::Instant;
 
-use crate::catch_up::OutgoingSnapshots;
-use crate::consensus::ConsensusOptions;
+use super::Replica;
+use crate::engine::{SnapshotMeta, TypeConfig};
 use crate::error::{Failure, SnapshotError};
 use crate::machine::Encode;
-use crate::replica::Replica;
+use crate::options::ConsensusOptions;
 use crate::retention::Retention;
-use crate::types::{SnapshotMeta, TypeConfig};
+use crate::transfer::OutgoingSnapshots;
 
 /// Growth of the log in last snapshots that is worth another.
 const LOG_PER_SNAPSHOT: u64 = 8;
