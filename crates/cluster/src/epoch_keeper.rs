@@ -12,8 +12,8 @@ use tracing::{error, warn};
 use uuid::Uuid;
 use world::{Instant, World};
 
-use super::{Content, EPOCH_EVERY, EpochFile, PeerEpochs};
 use crate::directory::Directory;
+use crate::epochs::{Content, EPOCH_EVERY, EpochFile, PeerEpochs};
 use crate::groups::{GroupEnd, Groups};
 use crate::roster::Roster;
 use crate::wire::ControlRequest;
@@ -91,8 +91,7 @@ impl EpochKeeper {
             Some(directory) => directory.hold().await,
             None => return Ok(false),
         };
-        let (file, content) =
-            (Arc::clone(&self.file), Content { own, peers: peers.clone(), ..Content::default() });
+        let (file, content) = (Arc::clone(&self.file), Content::new(own, peers.clone()));
         let write = move || {
             let done = file.write(&content);
             drop(held);
