@@ -1,8 +1,10 @@
-//! Documents of nodes in the catalog: identity and wanted state of each node.
+//! Documents of nodes in the catalog: identity and wanted state of each node, and of pinned shards ([`placements`]).
 //!
 //! A removed node keeps its document, so that its number is never reused and its directory never returns. Every
 //! decision of an operator is based on all documents, and fails if another decision is made meanwhile: each decision
 //! also changes one common document, at the version that it has read.
+
+pub(crate) mod placements;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::placements::{self, Placements};
+use placements::Placements;
 
 /// Name space of the documents.
 pub(crate) const SPACE: &str = "nodes";

@@ -10,7 +10,7 @@ use broker::Broker;
 use broker::backup::BackupError;
 use journal::transfer::Section;
 
-use crate::operations::written;
+use super::written;
 
 pub(crate) async fn answer(broker: &Broker, step: Step) -> Result<Vec<u8>, OperationError> {
     match step {

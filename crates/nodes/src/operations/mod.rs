@@ -1,6 +1,8 @@
 //! Cluster operations of operators, accepted by any node: the cluster's status and changes of its nodes. A decision is
 //! only a document in the catalog; [`crate::reconcile`] executes it.
 
+mod backups;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use crate::registry::{
     DecideError, NodeLifecycle, Registration, RegistrationChanges, Registry, decide,
 };
 use crate::status;
-use crate::{backups, moves, placements, plan, upgrade};
+use crate::{moves, placements, plan, upgrade};
 
 /// Time limit for connecting to the replacement of a node.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
@@ -278,7 +280,7 @@ fn refused(error: DecideError) -> OperationError {
     }
 }
 
-pub(crate) fn written<T: Serialize>(answer: &T) -> Result<Vec<u8>, OperationError> {
+fn written<T: Serialize>(answer: &T) -> Result<Vec<u8>, OperationError> {
     let written = serde_json::to_vec(answer);
     written.map_err(|error| OperationError::Failed(format!("the answer is no JSON: {error}")))
 }
