@@ -17,8 +17,8 @@ use std::time::Duration;
 use base::Levels;
 use base::limits::{LINK_CONNECTS_WITHIN, LINK_HANDSHAKE_WITHIN, LINK_RETRY_MAX, LINK_RETRY_MIN};
 use links::{
-    ConnectError, ConnectionEnd, DirectoryIdentity, Identity, Lane, NodeId, Peer, PeerListener,
-    Phase, Refusal, Status, introduce,
+    ConnectError, DirectoryIdentity, Identity, Lane, NodeId, Peer, PeerListener, Phase, Refusal,
+    Status, introduce,
 };
 use tasks::Failure;
 use tokio::sync::watch;
@@ -28,9 +28,9 @@ use uuid::Uuid;
 use world::{Instant, World};
 
 use crate::directory::{Content, Directory, Record};
-use crate::node::NodeStartError;
 use crate::roster::Roster;
 use crate::seeds::{FOUNDER, Seeds, SeedsError, in_one_notation};
+use crate::start_error::{NodeStartError, needs_an_operator};
 
 /// Interval of the log line of a waiting node.
 const SAID_EVERY: Duration = Duration::from_secs(10);
@@ -175,21 +175,6 @@ async fn request_cluster(
         }
         sleep(pause).await;
         pause = (pause * 2).min(LINK_RETRY_MAX);
-    }
-}
-
-/// Whether a retry would not help.
-pub(crate) fn needs_an_operator(error: &ConnectError) -> bool {
-    match error {
-        ConnectError::Refused(_)
-        | ConnectError::RefusedHere(_)
-        | ConnectError::Insecure(_)
-        | ConnectError::Tls(_)
-        | ConnectError::Ended(ConnectionEnd::Violation(_)) => true,
-        ConnectError::NobodyListens
-        | ConnectError::Unreachable(_)
-        | ConnectError::Unanswered
-        | ConnectError::Ended(_) => false,
     }
 }
 

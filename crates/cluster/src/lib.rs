@@ -8,13 +8,15 @@
 //! * [`LinkedPeers`]: routes requests of a group to the other nodes
 //! * [`Proxy`]: serves requests for shards led by this node
 //! * `directory`: the node that a data directory belongs to; `seeds`, `founding`: founding of a cluster;
-//!   `joining`: later admission of a node; `roster`: the members
-//! * `epochs`: detection of a directory that was set back while its node ran
+//!   `joining`: later admission of a node; `roster`: the members, and `applicants`
+//! * `epochs`, `epoch_keeper`: detection of a directory that was set back while its node ran
 //! * [`SurvivorDirectory`]: the directory of a node that continues without the majority of its cluster
 //! * `succession`: the election after a leader's process is gone
 //! * `wire`: the encoding of a group's messages in a link's
 
+mod applicants;
 mod directory;
+mod epoch_keeper;
 mod epochs;
 mod founding;
 mod groups;
@@ -27,17 +29,20 @@ mod recovery;
 mod restoring;
 mod roster;
 mod seeds;
+mod start_error;
 mod succession;
 mod waiting;
 mod wire;
 
+pub use applicants::ApplicantWatch;
 pub use directory::{DirectoryError, MEMBER_FILE};
 pub use groups::Groups;
-pub use joining::ApplicantWatch;
 pub use links::JoiningNode;
-pub use node::{KnownNode, Node, NodeOptions, NodeStartError};
+pub use node::{Node, NodeOptions};
 pub use peers::LinkedPeers;
 pub use proxy::Proxy;
 pub use recovery::{DirectoryRecovery, SurvivorDirectory, SurvivorError};
 pub use restoring::{DirectoryRestore, VacantDirectory, VacantError};
+pub use roster::KnownNode;
 pub use seeds::SeedsError;
+pub use start_error::NodeStartError;

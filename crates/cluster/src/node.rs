@@ -15,11 +15,9 @@ use gateway::Connections;
 use links::{
     Admission, ConnectError, DirectoryIdentity, GossipTooLong, Identity, Lane, Links, Message,
     NodeId, Peer, PeerListener, Phase, ReceivedMessage, Refusal, RequestError, Security, Service,
-    StartError,
 };
 use parking_lot::Mutex;
 use tasks::{Failure, Task};
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -27,14 +25,17 @@ use tracing::info;
 use uuid::Uuid;
 use world::{Instant, World};
 
+use crate::applicants::ApplicantWatch;
 use crate::directory::{Directory, DirectoryError, Record, claim};
-use crate::epochs::{self, EpochKeeper};
+use crate::epoch_keeper::EpochKeeper;
+use crate::epochs;
 use crate::founding::{Completion, begin, learn_cluster};
 use crate::groups::Groups;
-use crate::joining::{ApplicantWatch, JoinReply, REFUSED_FOR, check_directory, learn_number};
-use crate::level::{self, LevelError};
-use crate::roster::Roster;
+use crate::joining::{JoinReply, REFUSED_FOR, check_directory, learn_number};
+use crate::level;
+use crate::roster::{KnownNode, Roster};
 use crate::seeds::{FOUNDER, SeedsError};
+use crate::start_error::NodeStartError;
 use crate::wire::ControlRequest;
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -55,46 +56,6 @@ pub struct NodeOptions {
     pub security: Security,
     /// The levels that this binary can replay and write.
     pub levels: Levels,
-}
-
-/// A node of the cluster, as the catalog knows it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KnownNode {
-    pub id: NodeId,
-    /// Id of its data directory.
-    pub directory: Uuid,
-    /// Its last known boot.
-    pub boot: u64,
-    /// `HOST:PORT` of its peer port.
-    pub address: String,
-}
-
-/// Reason why a node does not start as a member of a cluster.
-#[derive(Debug, Error)]
-pub enum NodeStartError {
-    #[error(transparent)]
-    Listen(#[from] StartError),
-    #[error(transparent)]
-    Directory(#[from] DirectoryError),
-    #[error(transparent)]
-    Seeds(#[from] SeedsError),
-    #[error(transparent)]
-    Level(#[from] LevelError),
-    /// The first seed replies, and refuses this node in the cluster that it founds.
-    #[error("the first seed {seed} cannot be asked for the cluster: {error}")]
-    FirstSeed { seed: String, error: ConnectError },
-    /// A member replies, and refuses this node.
-    #[error("{member} cannot be joined: {error}")]
-    NotJoined { member: String, error: ConnectError },
-    #[error(
-        "the data directory is a copy of that of node {node}, which runs at {recorded}: start this one with an \
-         empty data directory and `--join {recorded}`, or stop that one first"
-    )]
-    Copied { node: u64, recorded: String },
-    #[error(
-        "the data directory is of node {node} of cluster {cluster}, and {member} refuses it: {refusal}"
-    )]
-    Foreign { node: u64, cluster: Uuid, member: String, refusal: Refusal },
 }
 
 /// A node with an identity and links to the others. Dropping it ends its links, once no other owner is left.

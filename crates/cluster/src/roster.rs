@@ -12,14 +12,25 @@ use links::{Admission, DirectoryIdentity, Identity, JoiningNode, NodeId, Refusal
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+use crate::applicants::Applicants;
 use crate::directory::{Record, Records};
 use crate::epochs::{PEERS_MAX, PeerEpoch, PeerEpochs};
-use crate::joining::Applicants;
-use crate::node::KnownNode;
 use crate::seeds::{FOUNDER, Seeds, in_one_notation, is_provisional};
 
 /// Limit of the list of seeds in a refusal, in bytes: a handshake has room for little.
 const LISTED_BYTES_MAX: usize = 400;
+
+/// A node of the cluster, as the catalog knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KnownNode {
+    pub id: NodeId,
+    /// Id of its data directory.
+    pub directory: Uuid,
+    /// Its last known boot.
+    pub boot: u64,
+    /// `HOST:PORT` of its peer port.
+    pub address: String,
+}
 
 #[derive(Debug)]
 pub(crate) struct Roster {

@@ -11,9 +11,7 @@ use openraft::BasicNode;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::floor::Floor;
-use crate::succession::LogEnd;
-use crate::types::{LogId, Membership, SnapshotMeta, StoredMembership, Vote, log_id};
+use crate::engine::{LogId, Membership, SnapshotMeta, StoredMembership, Vote, log_id};
 
 const VERSION: u8 = 1;
 const _: () = assert!(VERSION as u32 == Format::Consensus.newest(Levels::OURS.max));
@@ -60,30 +58,12 @@ struct SnapshotRecord {
     members: MembersRecord,
 }
 
-/// Promises of a member whose log was deleted.
-#[derive(Serialize, Deserialize)]
-struct FloorRecord {
-    vote: Option<VoteRecord>,
-    last: Option<Position>,
-}
-
 pub(crate) fn encode_vote(vote: &Vote) -> Vec<u8> {
     encode(&VoteRecord::from(vote))
 }
 
 pub(crate) fn decode_vote(bytes: &[u8]) -> Result<Vote, DecodeError> {
     decode::<VoteRecord>(bytes).map(Vote::from)
-}
-
-pub(crate) fn encode_floor(floor: &Floor) -> Vec<u8> {
-    let last = floor.last.map(|LogEnd { term, index }| Position { term, index });
-    encode(&FloorRecord { vote: floor.vote.as_ref().map(VoteRecord::from), last })
-}
-
-pub(crate) fn decode_floor(bytes: &[u8]) -> Result<Floor, DecodeError> {
-    let FloorRecord { vote, last } = decode(bytes)?;
-    let last = last.map(|Position { term, index }| LogEnd { term, index });
-    Ok(Floor { vote: vote.map(Vote::from), last })
 }
 
 pub(crate) fn encode_members(members: &Membership) -> Bytes {
@@ -161,11 +141,11 @@ impl From<Position> for LogId {
     }
 }
 
-fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, vec![VERSION]).expect("a growing buffer takes any of these records")
 }
 
-fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, DecodeError> {
+pub(crate) fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, DecodeError> {
     match bytes.split_first() {
         Some((&VERSION, content)) => Ok(postcard::from_bytes(content)?),
         Some((&version, _)) => Err(DecodeError::Version(version)),

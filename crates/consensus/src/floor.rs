@@ -6,16 +6,39 @@
 //! with less, nor campaigns: as if it still had the log, which would be longer than that candidate's. A node that
 //! never was a member has no floor. A node that returned is above its floor once it has the log.
 
-use journal::Journal;
-use openraft::async_runtime::WatchReceiver;
+use journal::{EntryId, Journal};
+use serde::{Deserialize, Serialize};
 use tasks::{Task, Workers};
 
-use crate::consensus::Consensus;
-use crate::encoding::{self, VoteRecord};
+use crate::encoding::{self, Position, VoteRecord};
+use crate::engine::{LogId, Vote};
 use crate::error::StartError;
-use crate::message::{Candidacy, Reply, positions};
-use crate::succession::LogEnd;
-use crate::types::Vote;
+
+/// The end of a member's log. Of two members the one with the later end may lead, and the other may not.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct LogEnd {
+    /// Term of the last entry.
+    pub term: u64,
+    pub index: u64,
+}
+
+impl LogEnd {
+    pub(crate) fn of(id: LogId) -> Self {
+        Self { term: id.leader_id.term, index: id.index }
+    }
+}
+
+impl From<Position> for LogEnd {
+    fn from(Position { term, index }: Position) -> Self {
+        Self { term, index }
+    }
+}
+
+impl From<EntryId> for LogEnd {
+    fn from(EntryId { term, index, .. }: EntryId) -> Self {
+        Self { term, index }
+    }
+}
 
 /// The floor of a group, in one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +46,13 @@ pub struct Floor {
     pub(crate) vote: Option<Vote>,
     /// The end of the log; `None`: it was empty.
     pub(crate) last: Option<LogEnd>,
+}
+
+/// The stored form of a floor.
+#[derive(Serialize, Deserialize)]
+struct FloorRecord {
+    vote: Option<VoteRecord>,
+    last: Option<Position>,
 }
 
 /// The bytes are not a floor.
@@ -35,7 +65,7 @@ impl Floor {
     pub fn of(journal: &Journal) -> Result<Self, NotAFloor> {
         let vote = journal.vote().map(|bytes| encoding::decode_vote(&bytes)).transpose();
         let vote = vote.map_err(|error| NotAFloor(error.to_string()))?;
-        let last = journal.last_id().map(|id| LogEnd { term: id.term, index: id.index });
+        let last = journal.last_id().map(LogEnd::from);
         Ok(Self { vote, last })
     }
 
@@ -58,11 +88,16 @@ impl Floor {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        encoding::encode_floor(self)
+        encoding::encode(&FloorRecord {
+            vote: self.vote.as_ref().map(VoteRecord::from),
+            last: self.last.map(|LogEnd { term, index }| Position { term, index }),
+        })
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, NotAFloor> {
-        encoding::decode_floor(bytes).map_err(|error| NotAFloor(error.to_string()))
+        let decoded = encoding::decode(bytes).map_err(|error| NotAFloor(error.to_string()));
+        let FloorRecord { vote, last } = decoded?;
+        Ok(Self { vote: vote.map(Vote::from), last: last.map(LogEnd::from) })
     }
 
     /// Gives the vote to a journal without it, before any reply is sent.
@@ -85,42 +120,6 @@ fn saved_or_ended(
     saving: Result<std::io::Result<()>, impl std::error::Error + Send + Sync + 'static>,
 ) -> std::io::Result<()> {
     saving.unwrap_or_else(|ended| Err(std::io::Error::other(ended)))
-}
-
-impl Consensus {
-    /// Whether this node's log is shorter than its deleted log.
-    pub fn is_below_floor(&self) -> bool {
-        let Some(floor) = self.state.floor else { return false };
-        let data = self.raft.data_metrics();
-        let last = data.borrow_watched().last_log;
-        last.map(|id| LogEnd { term: id.leader_id.term, index: id.index }) < Some(floor)
-    }
-
-    /// The refusal of a candidate whose log ends below the floor.
-    pub(crate) fn refused_by_floor(&self, candidacy: &Candidacy) -> Option<Reply> {
-        let floor = self.state.floor?;
-        let asks = candidacy.last.map(|last| LogEnd { term: last.term, index: last.index });
-        if asks >= Some(floor) || !self.is_below_floor() {
-            return None;
-        }
-        let vote = VoteRecord::from(&self.server.borrow_watched().vote);
-        let data = self.raft.data_metrics();
-        let last = positions(data.borrow_watched().last_log);
-        Some(Reply::Vote { vote, granted: false, last })
-    }
-
-    /// Lets the node campaign once it has regained its deleted log.
-    pub(crate) async fn campaign_above_floor(self) {
-        let mut data = self.raft.data_metrics();
-        while self.is_below_floor() {
-            if data.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-        self.set_above_floor();
-        tracing::info!("this member has again what it had given up of its group's log");
-        std::future::pending().await
-    }
 }
 
 #[cfg(test)]

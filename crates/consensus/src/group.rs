@@ -6,14 +6,11 @@ use std::sync::Arc;
 
 use openraft::BasicNode;
 
-use crate::catch_up::CatchUpPace;
-use crate::confirmed::ConfirmedBy;
-use crate::message::{GroupId, Route};
-use crate::network::Links;
-use crate::peers::{NoPeers, Peers};
-use crate::retention::Retention;
+use crate::engine::Membership;
+use crate::message::GroupId;
+use crate::peers::Peers;
 use crate::starvation::Starvation;
-use crate::types::Membership;
+use crate::transfer::CatchUpPace;
 
 /// The id of a group, and the way to its other members.
 #[derive(Clone)]
@@ -29,19 +26,6 @@ pub struct Group {
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Group").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-impl Group {
-    /// The links of the engine. A group of one has no peers, and no name.
-    pub(crate) fn links(group: Option<&Self>, node: u64, retention: &Arc<Retention>) -> Links {
-        let (id, peers): (GroupId, Arc<dyn Peers>) = match group {
-            Some(group) => (group.id, Arc::clone(&group.peers)),
-            None => (GroupId { cluster: 0, shard: 0 }, Arc::new(NoPeers)),
-        };
-        let route = Route { group: id, here: node };
-        let confirmed = ConfirmedBy::default();
-        Links { route, peers, retention: Arc::clone(retention), confirmed }
     }
 }
 

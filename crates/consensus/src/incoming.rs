@@ -15,13 +15,13 @@ use parking_lot::Mutex;
 
 use crate::consensus::Consensus;
 use crate::encoding::VoteRecord;
+use crate::engine::TypeConfig;
 use crate::message::{
     self, Append, AppendResponse, Candidacy, Refusal, Reply, Request, Transfer, TransferReply,
     decode_entries,
 };
+use crate::network::{UnansweredAppend, Window};
 use crate::peers::ReceivedAppend;
-use crate::types::TypeConfig;
-use crate::window::{UnansweredAppend, Window};
 
 type AppendRequest = AppendEntriesRequest<TypeConfig>;
 
@@ -243,7 +243,6 @@ mod tests {
     use world::{SimulatedDisk, World};
 
     use super::*;
-    use crate::catch_up::CatchUpPace;
     use crate::error::{ApplyError, RestoreError};
     use crate::floor::Floor;
     use crate::group::Group;
@@ -251,6 +250,7 @@ mod tests {
     use crate::message::{GroupId, Route};
     use crate::peers::NoPeers;
     use crate::starvation::Starvation;
+    use crate::transfer::CatchUpPace;
     use crate::{Consensus, ConsensusOptions};
 
     const GROUP: GroupId = GroupId { cluster: 1, shard: 1 };

@@ -18,9 +18,10 @@ use openraft::type_config::alias::CommittedLeaderIdOf;
 use tokio::sync::oneshot;
 
 use crate::consensus::{Consensus, State};
+use crate::engine::{ProposalReply, TypeConfig, WriteResult};
 use crate::error::{Failure, ProposeError};
 use crate::machine::Payload;
-use crate::types::{ProposalReply, TypeConfig, WriteResult};
+use crate::role::depose;
 
 /// The right to propose for the shard, for one term. Everything committed before the term is applied here. Clones
 /// are the same right.
@@ -86,6 +87,51 @@ impl Leadership {
                 changed = server.changed() => if changed.is_err() { return },
                 // Its end is the engine's, or comes after the end of all callers.
                 Ok(()) = ended_terms.changed() => {}
+            }
+        }
+    }
+}
+
+impl Consensus {
+    /// Waits until this node leads, with everything applied that was committed before its term. Returns the same
+    /// term again while it lasts.
+    pub async fn leadership(&self) -> Result<Leadership, ProposeError> {
+        let mut begun = self.begun.clone();
+        let mut server = self.raft.server_metrics();
+        loop {
+            // The engine's last metrics stay when it is gone.
+            if let Some(error) = self.ended().now_or_never() {
+                return Err(error);
+            }
+            let term = self.led_term();
+            let first = *begun.borrow_and_update();
+            if let Some(term) = term.filter(|term| first.term == *term) {
+                return Ok(Leadership::new(self.clone(), term, first.since));
+            }
+            tokio::select! {
+                biased;
+                changed = server.changed() => {
+                    if changed.is_err() {
+                        return Err(self.state.refusal(None));
+                    }
+                }
+                Ok(()) = begun.changed() => {}
+            }
+        }
+    }
+
+    /// Ends this node's term, as a candidate of a later one would, and campaigns again. Only for a group of one
+    /// voter: others transfer leadership. Returns the new term, once this node leads in it.
+    pub async fn reelect(&self) -> Result<u64, ProposeError> {
+        let term = self.server.borrow_watched().vote.leader_id.term + 1;
+        let deposed = depose(&self.raft, term).await;
+        deposed.map_err(|fatal| self.state.refusal(fatal))?;
+        let elected = self.raft.trigger().elect(false).await;
+        elected.map_err(|fatal| self.state.refusal(Some(fatal)))?;
+        loop {
+            match self.leadership().await? {
+                former if former.term() < term => former.lost().await,
+                next => return Ok(next.term()),
             }
         }
     }

@@ -13,19 +13,17 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{
     ChangeMembershipError, ClientWriteError, ForwardToLeader, InitializeError, RaftError,
 };
-use openraft::{BasicNode, ChangeMembers, Raft};
-use tokio::sync::watch;
+use openraft::{BasicNode, ChangeMembers};
 use tokio::time::{Instant, timeout};
 
-use crate::consensus::{CampaignConditions, Consensus};
-use crate::error::{ChangeError, Failure, FoundingError, ProposeError, TransferError};
+use crate::consensus::Consensus;
+use crate::engine::settings::LEASE;
+use crate::engine::{LogId, Membership, TypeConfig};
+use crate::error::{ChangeError, FoundingError, ProposeError, TransferError};
 use crate::group::Members;
 use crate::leadership::not_leader;
-use crate::replica::{FirstEntry, Replica};
 use crate::retention::CatchUp;
-use crate::settings::LEASE;
-use crate::succession::depose;
-use crate::types::{LogId, Membership, TypeConfig};
+use crate::role::depose;
 
 /// Voters that receive the log of a round within this time keep up with the leader.
 const SHORT_ROUND: Duration = Duration::from_millis(20);
@@ -143,35 +141,6 @@ impl Consensus {
             last: index(&seen.last_log),
             matched: matched.map(|(node, id)| (*node, index(id))).collect(),
         })
-    }
-
-    /// Sets whether this node campaigns when the leader falls silent. It votes in any case. A caller that knows
-    /// that the leader's process is gone uses [`Self::campaigns_last`].
-    pub fn set_may_campaign(&self, may: bool) {
-        self.set_standing(|standing| std::mem::replace(&mut standing.is_allowed, may) != may);
-    }
-
-    /// Whether another voter is preferred as a leader.
-    pub fn campaigns_last(&self) -> bool {
-        !self.state.standing.lock().is_allowed
-    }
-
-    /// Sets whether it can read the entries that it would have to send as a leader: if not, it does not campaign
-    /// either.
-    pub(crate) fn set_can_read(&self, can: bool) {
-        self.set_standing(|standing| std::mem::replace(&mut standing.can_read, can) != can);
-    }
-
-    /// Records that it has regained its deleted log.
-    pub(crate) fn set_above_floor(&self) {
-        self.set_standing(|standing| !std::mem::replace(&mut standing.is_above_floor, true));
-    }
-
-    fn set_standing(&self, changes: impl FnOnce(&mut CampaignConditions) -> bool) {
-        let mut standing = self.state.standing.lock();
-        if changes(&mut standing) {
-            self.raft.runtime_config().elect(standing.stands());
-        }
     }
 
     /// Whether another node's appends have arrived within this time, whatever their outcome: a silent leader stays
@@ -430,36 +399,5 @@ impl Consensus {
             Err(RaftError::APIError(_)) => Err(ProposeError::NotLeader { leader: None }),
             Err(RaftError::Fatal(fatal)) => Err(self.state.refusal(Some(fatal))),
         }
-    }
-}
-
-/// Finishes a change that a former leader left half done, once this node's term has begun.
-pub(crate) async fn finish_change(
-    raft: Raft<TypeConfig, Replica>,
-    mut begun: watch::Receiver<FirstEntry>,
-    term: u64,
-) {
-    // Before that the engine accepts no change.
-    if begun.wait_for(|first| first.term >= term).await.is_err() {
-        return;
-    }
-    let voters = {
-        let server = raft.server_metrics();
-        let seen = server.borrow_watched();
-        let members = &seen.membership_config;
-        let former = members.log_id().is_some_and(|id| id.leader_id.term < term);
-        let joint = members.membership().get_joint_config();
-        match joint.last() {
-            Some(last) if former && joint.len() > 1 => last.clone(),
-            _ => return,
-        }
-    };
-    tracing::info!(?voters, "finishing a change of voters that a former leader began");
-    let finished = raft.change_membership(Change::ReplaceAllVoters(voters), true).await;
-    if let Err(error) = finished.map_err(|error| match error {
-        RaftError::Fatal(fatal) => Failure::from(fatal).to_string(),
-        RaftError::APIError(error) => error.to_string(),
-    }) {
-        tracing::warn!(error, "the change of voters is not finished; the next leader tries again");
     }
 }

@@ -12,8 +12,6 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use thiserror::Error;
 
-use crate::catch_up::BulkReply;
-
 /// The member that a message is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MessageTarget {
@@ -47,6 +45,15 @@ pub enum PeerError {
     /// The connection ended, or took too long.
     #[error("the answer did not come: {0}")]
     Broken(String),
+}
+
+/// The reply to a request on the bulk lane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BulkReply {
+    /// At most `GROUP_MESSAGE_BYTES_MAX`.
+    pub head: Bytes,
+    /// A piece, under checksums of its own.
+    pub piece: Bytes,
 }
 
 pub type ReplyStream = BoxStream<'static, Result<Bytes, PeerError>>;

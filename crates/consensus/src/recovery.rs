@@ -12,8 +12,8 @@ use journal::{Entry, EntryId, EntryKind, Journal, JournalFailed, OpenedJournal, 
 use tokio::sync::oneshot;
 
 use crate::encoding::{self, DecodeError};
+use crate::engine::{Membership, Vote};
 use crate::group::Members;
-use crate::types::{Membership, Vote};
 
 /// Entries per read.
 const READ_ENTRIES: u64 = 4_096;

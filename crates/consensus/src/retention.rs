@@ -14,8 +14,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::type_config::alias::WatchReceiverOf;
 use parking_lot::Mutex;
 
-use crate::consensus::ServerMetrics;
-use crate::types::{LogId, TypeConfig};
+use crate::engine::{LogId, ServerMetrics, TypeConfig};
 
 type Server = WatchReceiverOf<TypeConfig, ServerMetrics>;
 
@@ -183,7 +182,7 @@ mod tests {
     use base::limits::KEPT_LOG_BYTES_MAX;
 
     use super::*;
-    use crate::types::log_id;
+    use crate::engine::log_id;
 
     #[test]
     fn log_is_purged_up_to_an_entry_that_all_have_and_a_snapshot_covers() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::sleep_until;
 use world::Instant;
 
-use crate::settings::STARVED_MAX;
+use crate::engine::settings::STARVED_MAX;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Measurements that count: those of the last second.
@@ -43,7 +43,7 @@ impl Starvation {
         }
     }
 
-    /// Extension of [`crate::settings::LEASE`] for a leader that waits for replies of a majority.
+    /// Extension of [`crate::engine::settings::LEASE`] for a leader that waits for replies of a majority.
     pub(crate) fn allowance(&self) -> Duration {
         allowance(Duration::from_micros(self.0.load(Ordering::Relaxed)))
     }

@@ -2,11 +2,11 @@
 
 use world::Instant;
 
-use crate::classic::{CONSUMER_PROTOCOL_TYPE, ClassicGroup, JoinLimits};
-use crate::consumer::ConsumerGroup;
-use crate::member::Effects;
-use crate::share::ShareGroup;
-use crate::streams::StreamsGroup;
+use crate::classic::{CONSUMER_PROTOCOL_TYPE, ClassicGroup, Effects, JoinLimits};
+use crate::consumer::{ConsumerGroup, ConsumerProtocol};
+use crate::epochs::Protocol;
+use crate::share::{ShareGroup, ShareProtocol};
+use crate::streams::{StreamsGroup, StreamsProtocol};
 
 /// A group with known members.
 #[derive(Debug)]
@@ -21,9 +21,9 @@ impl Group {
     /// Names of the kinds of groups. Those of share groups and of streams groups are also the names of their
     /// members' protocols.
     pub const CLASSIC: &str = "classic";
-    pub const CONSUMER: &str = "consumer";
-    pub const SHARE: &str = "share";
-    pub const STREAMS: &str = "streams";
+    pub const CONSUMER: &str = ConsumerProtocol::NAME;
+    pub const SHARE: &str = ShareProtocol::NAME;
+    pub const STREAMS: &str = StreamsProtocol::NAME;
 
     pub fn is_empty(&self) -> bool {
         match self {

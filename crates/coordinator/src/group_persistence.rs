@@ -1,19 +1,17 @@
 //! Stores groups when they have changed, so that the next coordinator can restore them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use base::Level;
 use base::limits::MEMBERSHIP_BYTES_MAX;
-use base::{HashMap, Level};
-use parking_lot::Mutex;
 use thiserror::Error;
-use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 use tracing::warn;
 
-use crate::member::Reply;
-use crate::{Registry, Text};
+use crate::Text;
+use crate::changed_groups::StoreWaiter;
+use crate::registry::Registry;
 
 /// Minimum interval of log entries, so that changes of many groups share one.
 const KEEP_EVERY: Duration = Duration::from_millis(2);
@@ -27,98 +25,6 @@ const ENTRY_BYTES: usize = MEMBERSHIP_BYTES_MAX;
 #[error("another node coordinates the groups")]
 pub struct NotCoordinator;
 
-/// Resolves once the state of a group is stored, and to an error if its coordinator ends before.
-pub type StoreReceipt = oneshot::Receiver<()>;
-
-/// Notified once the state of a group is stored. Otherwise the other end is closed.
-#[derive(Debug)]
-enum StoreWaiter {
-    Answer(oneshot::Sender<Reply>, Reply),
-    Stored(oneshot::Sender<()>),
-}
-
-impl StoreWaiter {
-    fn notify(self) {
-        // The requester may be gone: the group will detect that by its silence.
-        match self {
-            Self::Answer(answer, reply) => drop(answer.send(reply)),
-            Self::Stored(stored) => drop(stored.send(())),
-        }
-    }
-}
-
-/// Changed groups that are not stored yet, and the requests that wait for that.
-#[derive(Debug, Default)]
-pub(crate) struct ChangedGroups {
-    /// Whether groups are stored.
-    are_kept: AtomicBool,
-    groups: Mutex<UnstoredGroups>,
-    some: Notify,
-}
-
-#[derive(Debug, Default)]
-struct UnstoredGroups {
-    changed: HashMap<Text, Vec<StoreWaiter>>,
-    /// Taken out of `changed`. Their stored form will be current, unless they are in `changed` again.
-    storing: HashMap<Text, Vec<StoreWaiter>>,
-}
-
-impl UnstoredGroups {
-    fn due(&mut self, group: &str) -> Option<&mut Vec<StoreWaiter>> {
-        let Self { changed, storing } = self;
-        changed.get_mut(group).or_else(|| storing.get_mut(group))
-    }
-}
-
-impl ChangedGroups {
-    pub(crate) fn note(&self, group: Text) {
-        if !self.are_kept.load(Ordering::Relaxed) {
-            return;
-        }
-        self.groups.lock().changed.entry(group).or_default();
-        self.some.notify_one();
-    }
-
-    /// Sends a reply once the present state of the group is stored.
-    pub(crate) fn answer(&self, group: &str, answer: oneshot::Sender<Reply>, reply: Reply) {
-        let due = StoreWaiter::Answer(answer, reply);
-        match self.groups.lock().due(group) {
-            Some(all) => all.push(due),
-            None => due.notify(),
-        }
-    }
-
-    /// `None`: the present state of the group is stored.
-    pub(crate) fn stored(&self, group: &str) -> Option<StoreReceipt> {
-        let mut groups = self.groups.lock();
-        let all = groups.due(group)?;
-        let (sender, stored) = oneshot::channel();
-        all.push(StoreWaiter::Stored(sender));
-        Some(stored)
-    }
-
-    /// Takes all changed groups.
-    async fn next(&self) -> Vec<Text> {
-        loop {
-            {
-                let mut groups = self.groups.lock();
-                if !groups.changed.is_empty() {
-                    groups.storing = std::mem::take(&mut groups.changed);
-                    return groups.storing.keys().cloned().collect();
-                }
-            }
-            self.some.notified().await;
-        }
-    }
-
-    /// The requests that wait for these groups to be stored, and for no later change of them.
-    fn take_due(&self, names: &[Text]) -> Vec<StoreWaiter> {
-        let mut groups = self.groups.lock();
-        let due = names.iter().filter_map(|name| groups.storing.remove(name));
-        due.flatten().collect()
-    }
-}
-
 /// Calls `keep` with the stored form of each changed group, as far as the `level` permits it. Empty bytes: the
 /// group has no members, and its stored form is to be removed. Replies that depend on a change are sent once
 /// `keep` has completed: then the next coordinator knows the state that a member has received. If it ends with
@@ -130,7 +36,7 @@ pub fn keep_members<F: Future<Output = Result<(), NotCoordinator>>>(
 ) -> impl Future<Output = ()> {
     // From now on, not from the task's first run.
     if let Some(registry) = groups.upgrade() {
-        registry.changed().are_kept.store(true, Ordering::Relaxed);
+        registry.changed().keep();
     }
     async move {
         while let Some(changed) = groups.upgrade().map(|registry| Arc::clone(registry.changed())) {
@@ -192,12 +98,12 @@ fn some_of(
 #[cfg(test)]
 mod tests {
     use base::Levels;
-    use tokio::sync::mpsc;
+    use tokio::sync::{mpsc, oneshot};
     use tokio::time::timeout;
 
     use super::*;
-    use crate::classic::{ClassicGroup, Join, JoinLimits, Protocol, Sync};
-    use crate::member::{Client, Reply};
+    use crate::classic::{ClassicGroup, Join, JoinLimits, Protocol, Reply, Sync};
+    use crate::client::Client;
     use crate::{Coordinator, Group, SessionTimeouts, text};
 
     const SESSION: Duration = Duration::from_secs(30);

@@ -8,7 +8,14 @@ use std::ops::Deref;
 use world::Instant;
 
 use crate::Text;
-use crate::member::Client;
+use crate::client::Client;
+
+/// The epoch of a joining member (KIP-848).
+pub const JOINING: i32 = 0;
+/// The epoch of a leaving member.
+pub const LEAVING: i32 = -1;
+/// The epoch of a static member that leaves temporarily.
+pub const PAUSING: i32 = -2;
 
 /// Deadlines at which a member is removed.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use crate::member::JOINING;
+use crate::members::JOINING;
 
 /// A set of partitions, or of tasks.
 pub trait AssignmentSet: Clone + Default + Eq + Debug {

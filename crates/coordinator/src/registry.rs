@@ -18,11 +18,12 @@ use tracing::warn;
 use world::Instant;
 
 use crate::alarms::Alarms;
-use crate::classic::JoinLimits;
-use crate::group_persistence::{ChangedGroups, StoreReceipt};
-use crate::member::{Effects, Reply, Waiter};
-use crate::stored_group::{KeptError, SessionTimeouts, Stamp};
-use crate::{Group, Text, text};
+use crate::changed_groups::{ChangedGroups, StoreReceipt};
+use crate::classic::{Effects, JoinLimits, Reply, Waiter};
+use crate::group::Group;
+use crate::stored_fields::{KeptError, Stamp};
+use crate::stored_group::SessionTimeouts;
+use crate::{Text, text};
 
 /// Locks over all groups. A lock is held for one event of one group.
 const BUCKETS: usize = 16;

@@ -13,7 +13,6 @@ use base::{Format, Level, Levels};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use world::Instant;
 
 use crate::classic::stored_group::ClassicV1;
@@ -21,10 +20,11 @@ use crate::classic::{ClassicGroup, Phase};
 use crate::consumer::ConsumerGroup;
 use crate::consumer::stored_group::ConsumerV1;
 use crate::epochs::{EpochGroup, Protocol};
-use crate::reconcile::Progress;
+use crate::group::Group;
+use crate::stored_fields::{KeptError, Stamp};
 use crate::streams::StreamsGroup;
 use crate::streams::stored_group::StreamsV1;
-use crate::{Group, Text, text};
+use crate::text;
 
 const VERSION: u8 = 1;
 /// May contain [`KeptV1::Streams`].
@@ -49,33 +49,11 @@ enum KeptV1<'a> {
     Rebalancing(ClassicV1<'a>),
 }
 
-/// Reason why a group cannot be restored.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum KeptError {
-    #[error("version {0} is not known here")]
-    UnknownVersion(u8),
-    #[error("it cannot be read: {0}")]
-    Malformed(#[from] postcard::Error),
-    #[error("{0}")]
-    Inconsistent(&'static str),
-    #[error("there is no room for its members")]
-    NoRoom,
-}
-
 /// Session timeouts of the members of a restored group. Members of the classic protocol have their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionTimeouts {
     pub consumer: Duration,
     pub streams: Duration,
-}
-
-/// Changes whenever the stored form of a group does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Stamp {
-    /// The group has no members, so that nothing is stored.
-    #[default]
-    Nothing,
-    Of(u64),
 }
 
 impl Group {
@@ -167,39 +145,4 @@ fn bytes_of<'a>(stamp: Stamp, version: u8, kept: impl FnOnce() -> KeptV1<'a>) ->
     }
     let bytes = postcard::to_extend(&kept(), vec![version]);
     bytes.expect("a vector grows, and these are types that postcard can encode")
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-pub(crate) enum ProgressV1 {
-    Stable,
-    Revoking,
-    Waiting,
-}
-
-impl From<Progress> for ProgressV1 {
-    fn from(progress: Progress) -> Self {
-        match progress {
-            Progress::Stable => Self::Stable,
-            Progress::Revoking => Self::Revoking,
-            Progress::Waiting => Self::Waiting,
-        }
-    }
-}
-
-impl From<ProgressV1> for Progress {
-    fn from(kept: ProgressV1) -> Self {
-        match kept {
-            ProgressV1::Stable => Self::Stable,
-            ProgressV1::Revoking => Self::Revoking,
-            ProgressV1::Waiting => Self::Waiting,
-        }
-    }
-}
-
-pub(crate) fn millis(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
-}
-
-pub(crate) fn own(text: Option<&str>) -> Option<Text> {
-    text.map(Text::from)
 }

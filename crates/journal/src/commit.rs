@@ -21,10 +21,10 @@ use crate::error::JournalFailed;
 use crate::frame::{self, BLOCK, EncodedEntry, EntriesChecksum, FrameHeader};
 use crate::index::files::{FileKind, file_name};
 use crate::log::LogPosition;
-use crate::prepare::{NoSpare, RETRY_AFTER, is_full};
 use crate::queue::{DurableCallback, Jump, Limits, Task};
-use crate::recover::FullSegment;
-use crate::segment::{FIRST_FRAME, OpenSegment};
+use crate::segment::{
+    FIRST_FRAME, FullSegment, NoSpare, OpenSegment, RETRY_AFTER, WriteEnd, is_full,
+};
 use crate::shared::Shared;
 
 use tasks::{Step, Worker};
@@ -84,15 +84,6 @@ enum FramePart {
         entry: usize,
         body: usize,
     },
-}
-
-/// End of the log at which the journal's thread starts to write.
-#[derive(Debug)]
-pub(crate) struct WriteEnd {
-    pub(crate) segment: OpenSegment,
-    pub(crate) position: u64,
-    pub(crate) previous: u32,
-    pub(crate) last_index: u64,
 }
 
 impl Drop for Writer {

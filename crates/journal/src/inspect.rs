@@ -11,12 +11,12 @@ use bytes::Bytes;
 
 use crate::address::Address;
 use crate::entry::{EntryId, EntryKind};
+use crate::frame::reader::{FrameAt, FrameReader};
 use crate::frame::{self, FRAME_HEADER_BYTES, FrameHeader};
-use crate::frame_reader::{FrameAt, FrameReader};
 use crate::index::files::{FileKind, file_name, parse_name};
+use crate::received::marker;
 use crate::segment::{FIRST_FRAME, SegmentHeader};
 use crate::snapshot;
-use crate::transfer::marker;
 use crate::vote;
 use world::disk::{self, Disk, DiskFile};
 

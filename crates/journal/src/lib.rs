@@ -31,24 +31,21 @@ pub mod stats;
 pub mod transfer;
 
 mod buffers;
-mod cache_bypass;
 mod commit;
+mod file_readers;
 mod frame;
-mod frame_reader;
 mod index;
 mod little_endian;
 mod log;
-mod prepare;
+mod options;
 mod queue;
 mod read;
-mod read_ahead;
-mod read_only;
+mod received;
 mod reclaim;
 mod recover;
 mod segment;
 mod shared;
 mod snapshot;
-mod tail;
 mod vote;
 
 pub use address::{Address, StoredBatches};
@@ -57,9 +54,9 @@ pub use encoded::Encoded;
 pub use entry::{Body, Entry, EntryId, EntryKind};
 pub use error::{JournalFailed, OpenError, ReadError};
 pub use frame::NotAnEntry;
-pub use journal::{
-    CompactionDecision, Journal, LogPin, OpenedJournal, Options, PendingSnapshot, Snapshot,
-};
+pub use journal::{Journal, LogPin, OpenedJournal, PendingSnapshot, Snapshot};
+pub use options::Options;
+pub use reclaim::CompactionDecision;
 pub use scrub::{Scrub, ScrubStep};
 pub use stats::{
     Age, DiskRoom, ReclaimReport, RecoveryReport, SYNC_BUCKETS_MICROS, SegmentInfo, Stats, TornTail,

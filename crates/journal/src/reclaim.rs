@@ -24,9 +24,17 @@ use crate::index::{
     Batches, BlockWriter, DistinctBytes, FileKind, Index, LoadError, SegmentRead, Sidecar,
     sidecar_of,
 };
-use crate::journal::CompactionDecision;
 use crate::read::read_part;
 use crate::stats::ReclaimReport;
+
+/// Decision of key compaction about a batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CompactionDecision {
+    Same,
+    Drop,
+    /// A smaller batch for the same offsets.
+    Replace(Bytes),
+}
 
 /// Decides each live batch for key compaction.
 type BatchDecider<'a> = &'a mut dyn FnMut(u64, &Address, &[u8]) -> CompactionDecision;

@@ -12,11 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::damage::{Damage, is_loss};
-use crate::frame_reader::{FrameAt, FrameReader};
+use crate::file_readers::{ReadAheadFile, ReadOnly};
+use crate::frame::reader::{FrameAt, FrameReader};
 use crate::index::{FileKind, LoadError, check_block};
 use crate::journal::Journal;
-use crate::read_ahead::ReadAheadFile;
-use crate::read_only::ReadOnly;
 use crate::segment::{FIRST_FRAME, SegmentHeader};
 use crate::shared::Shared;
 use crate::snapshot::{self, OpenSnapshot};

@@ -14,12 +14,11 @@ use crate::address::Address;
 use crate::entry::EntryId;
 use crate::error::JournalFailed;
 use crate::index::Index;
-use crate::journal::Options;
 use crate::log::Log;
-use crate::prepare::Spares;
+use crate::options::Options;
 use crate::queue::Queue;
+use crate::segment::Spares;
 use crate::stats::{SYNC_BUCKETS_MICROS, Stats};
-use crate::transfer::ImportState;
 use crate::vote::Vote;
 use world::{Disk, Instant};
 
@@ -55,6 +54,14 @@ pub(crate) struct Shared {
     pub(crate) import: Mutex<ImportState>,
     /// Size of the newest durable snapshot.
     pub(crate) snapshot_bytes: AtomicU64,
+}
+
+/// State of an import in the journal.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ImportState {
+    /// Id of the first segment that came from another node and is not installed.
+    pub(crate) from: Option<u32>,
+    pub(crate) busy: bool,
 }
 
 #[derive(Debug, Default)]

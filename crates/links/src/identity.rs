@@ -1,22 +1,10 @@
 //! The identity that a node presents, and the admission that checks it.
 
-use std::fmt;
-
 use base::Levels;
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::node_id::NodeId;
 use crate::refusal::Refusal;
-
-/// A node's number, given by the catalog and never reused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct NodeId(pub u64);
-
-impl fmt::Display for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {}", self.0)
-    }
-}
 
 /// Identity of a data directory. All of it is sent in each handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,8 +11,9 @@ use world::World;
 
 use crate::end::ConnectError;
 use crate::handshake;
-use crate::identity::{DirectoryIdentity, Identity, JOINING, JoiningNode, NodeId};
+use crate::identity::{DirectoryIdentity, Identity, JOINING, JoiningNode};
 use crate::link::dial;
+use crate::node_id::NodeId;
 use crate::security::Security;
 
 /// Returns the identity of the node at `HOST:PORT`, in particular its cluster. `identity` is the caller's; its

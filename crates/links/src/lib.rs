@@ -16,7 +16,6 @@
 //!
 //! Nothing here waits for a disk, and all memory is bounded (`base::limits`, `LINK_…`).
 
-mod backoff;
 mod connection;
 mod end;
 mod frame;
@@ -31,28 +30,28 @@ pub mod limits;
 mod link;
 mod links;
 mod listener;
+mod node_id;
 mod outbox;
 mod peer;
 mod refusal;
 mod requester;
 mod responder;
 mod security;
-mod seen_runs;
 mod service;
 mod status;
 mod window;
 
 pub use end::{ConnectError, ConnectionEnd, Insecure, Violation};
 pub use frame::{Message, ReceivedMessage};
-pub use identity::{Admission, DirectoryIdentity, Identity, JoiningNode, NodeId};
+pub use identity::{Admission, DirectoryIdentity, Identity, JoiningNode};
 pub use introduction::{introduce, join};
 pub use lane::Lane;
-pub use links::{GossipTooLong, Links, Options, StartError};
-pub use listener::PeerListener;
+pub use links::{GossipTooLong, Links, Options};
+pub use listener::{PeerListener, StartError};
+pub use node_id::NodeId;
 pub use peer::{Peer, RequestError, StatusWatch};
 pub use refusal::{Refusal, Versions};
 pub use requester::{AppendError, AppendSender, Replies};
-pub use responder::{IncomingAppend, IncomingAppends};
 pub use security::{Security, SecurityError, Tls};
-pub use service::{Declined, Request, Service};
+pub use service::{Declined, IncomingAppend, IncomingAppends, Request, Service};
 pub use status::{DeathEvidence, EndedConnection, Phase, Status};

@@ -1,7 +1,6 @@
 //! All links of a node. Dropping it ends them: none of its tasks continues.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -17,16 +16,16 @@ use tokio::time::timeout;
 use tracing::info;
 use world::World;
 
-use crate::end::Insecure;
 use crate::gossip::Gossip;
-use crate::identity::{Admission, DirectoryIdentity, Identity, NodeId};
+use crate::handshake::SeenRuns;
+use crate::identity::{Admission, DirectoryIdentity, Identity};
 use crate::lane::Lane;
 use crate::link::{Dialer, Link};
-use crate::listener::PeerListener;
+use crate::listener::{PeerListener, StartError};
+use crate::node_id::NodeId;
 use crate::peer::{LaneHandle, Peer};
 use crate::responder::{AcceptedConnections, ResponderState};
 use crate::security::Security;
-use crate::seen_runs::SeenRuns;
 use crate::service::Service;
 use crate::status::Phase;
 
@@ -40,19 +39,25 @@ pub struct Options {
     pub connections: Connections,
 }
 
-#[derive(Debug, Error)]
-pub enum StartError {
-    #[error("{0}")]
-    Insecure(#[from] Insecure),
-    #[error("cannot listen for peers at {address}: {source}")]
-    Listen { address: SocketAddr, source: io::Error },
-}
-
 /// Gossip longer than [`LINK_GOSSIP_BYTES_MAX`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("gossip of {bytes} bytes, of which {LINK_GOSSIP_BYTES_MAX} are allowed")]
 pub struct GossipTooLong {
     pub bytes: usize,
+}
+
+impl PeerListener {
+    /// Serves peers from now on, as [`Links::start`] does.
+    pub fn serve(
+        self,
+        at: DirectoryIdentity,
+        connections: Connections,
+        admission: Arc<dyn Admission>,
+        service: Arc<dyn Service>,
+        failure: &Failure,
+    ) -> Links {
+        Links::serve(self, at, connections, admission, service, failure)
+    }
 }
 
 /// A task that ends with its owner.
@@ -106,7 +111,7 @@ impl Links {
         Ok(Self::serve(listener, at, connections, admission, service, failure))
     }
 
-    pub(crate) fn serve(
+    fn serve(
         listener: PeerListener,
         at: DirectoryIdentity,
         connections: Connections,

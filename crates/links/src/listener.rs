@@ -4,21 +4,26 @@
 //! waits for its cluster has nothing to send to its peers yet.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use base::limits::LINK_RETRY_MAX;
-use gateway::Connections;
-use tasks::Failure;
+use thiserror::Error;
 use tokio::time::sleep;
 use tracing::warn;
 use world::World;
 use world::net::Listener;
 
-use crate::identity::{Admission, DirectoryIdentity};
-use crate::links::{Links, StartError};
+use crate::end::Insecure;
 use crate::security::Security;
-use crate::service::Service;
+
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error("{0}")]
+    Insecure(#[from] Insecure),
+    #[error("cannot listen for peers at {address}: {source}")]
+    Listen { address: SocketAddr, source: io::Error },
+}
 
 /// An address at which peers may connect.
 #[derive(Debug)]
@@ -62,17 +67,5 @@ impl PeerListener {
                 sleep(LINK_RETRY_MAX).await;
             }
         }
-    }
-
-    /// Serves peers from now on, as [`Links::start`] does.
-    pub fn serve(
-        self,
-        at: DirectoryIdentity,
-        connections: Connections,
-        admission: Arc<dyn Admission>,
-        service: Arc<dyn Service>,
-        failure: &Failure,
-    ) -> Links {
-        Links::serve(self, at, connections, admission, service, failure)
     }
 }

@@ -10,9 +10,9 @@ use world::Instant;
 
 use crate::end::{ConnectError, ConnectionEnd};
 use crate::frame::{Message, ReceivedMessage};
-use crate::identity::NodeId;
 use crate::lane::Lane;
 use crate::link::{Link, State};
+use crate::node_id::NodeId;
 use crate::requester::{self, AppendSender, LostReply, Replies, Session, shard_on_the_wire};
 use crate::service::Declined;
 use crate::status::{Phase, Status};

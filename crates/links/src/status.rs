@@ -107,7 +107,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::identity::{DirectoryIdentity, NodeId};
+    use crate::identity::DirectoryIdentity;
+    use crate::node_id::NodeId;
 
     fn run(boot: u64) -> Identity {
         let (cluster, directory) = (Uuid::from_u128(1), Uuid::from_u128(2));

@@ -18,7 +18,7 @@ use crate::entry::{Append, Entry, Origin};
 use crate::moves::{MoveStep, Step};
 use crate::outcome::{AppendOutcome, EntryEffects, Outcome, Refusal};
 use crate::rows::channels::{ArrivalOrder, Channels};
-use crate::rows::requests::RowSequence;
+use crate::sequence::RowSequence;
 use crate::state::{Role, State};
 
 /// Why a unit is refused: the part at fault, by its place in the unit.

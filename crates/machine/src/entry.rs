@@ -12,8 +12,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
-use crate::producer::BatchSequence;
-use crate::rows::requests::RowSequence;
+use crate::sequence::{BatchSequence, RowSequence};
 
 /// The content of a log entry in the order of application: the appends in the order of the bodies,
 /// each unit at the place of its appends, then the commands that stand alone.

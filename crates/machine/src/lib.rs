@@ -13,7 +13,8 @@
 //! * [`rows`]: partitions, producers, progress and offsets of a shard
 //! * [`ids`]: records' ids in logs
 //! * [`moves`]: moves of partitions between shards in logs
-//! * `snapshot`: the state as bytes
+//! * `snapshot`: the state as bytes; `stored`: the persisted types of that form
+//! * `sequence`: sequence numbers that detect repetitions
 
 mod apply;
 pub mod catalog;
@@ -21,22 +22,25 @@ pub mod command;
 pub mod config;
 pub mod entry;
 mod group_ids;
+mod group_name;
 pub mod ids;
 pub mod limits;
 pub mod moves;
 pub mod outcome;
 pub mod rows;
+mod sequence;
 mod snapshot;
 pub mod state;
+mod stored;
+mod topic_name;
 
 pub use catalog::document::Document;
-pub use catalog::feed::Adoption;
 pub use catalog::lease_groups::LeaseGroup;
-pub use catalog::together::{Check, DocumentChange, DocumentsChange, NewGroup, TopicChange};
-pub use catalog::topic::{Topic, TopicNameError, validate_topic_name};
+pub use catalog::topic::Topic;
 pub use catalog::{Catalog, CatalogStamp};
 pub use command::{
-    Command, CommitOffset, GroupSettle, MinimumCounters, NewTopic, SentBatch, TopicDefinition,
+    Adoption, Check, Command, CommitOffset, DocumentChange, DocumentsChange, GroupSettle,
+    MinimumCounters, NewGroup, NewTopic, SentBatch, TopicChange, TopicDefinition,
 };
 pub use config::{
     ConfigError, Durability, GroupConfig, GroupValues, LeaseGroupConfig, NodeConfig, TopicConfig,
@@ -51,13 +55,15 @@ pub use outcome::{ALL_PARTITIONS, AppendOutcome, EntryEffects, Outcome, Refusal}
 pub use rows::channels::{Channels, Outbox};
 pub use rows::group::{CommittedOffset, Group};
 pub use rows::partition::{LeaderEpoch, Partition};
-pub use rows::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
+pub use rows::producer::ProducerState;
 pub use rows::progress::Progress;
 pub use rows::record_ids::RecordIds;
-pub use rows::requests::{ForwardedRows, Requests, RowSequence};
+pub use rows::requests::{ForwardedRows, Requests};
 pub use rows::{ArrivalMoves, Rows};
+pub use sequence::{BatchSequence, RowSequence, SequenceRefusal, SequenceVerdict};
 pub use snapshot::Image;
 pub use state::{Role, State};
+pub use topic_name::{TopicNameError, validate_topic_name};
 
 pub use catalog::{document, topic};
 pub use rows::{group, partition, producer, progress};

@@ -11,8 +11,7 @@ use base::{Level, Levelled, Offset, PartitionId, ShardId};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::TopicIdsChange;
-use crate::rows::partition::Partition;
-use crate::snapshot::stored::PartitionV1;
+use crate::stored::PartitionV1;
 
 /// One step of one move, in the log of one of the two shards. Its ordinals and fields are persisted: a variant is only
 /// ever added at the end.
@@ -70,10 +69,6 @@ pub const MOVES_SINCE: Level = Level(2);
 pub struct MovedRow(pub(crate) PartitionV1);
 
 impl MovedRow {
-    pub fn of(partition: &Partition) -> Self {
-        Self(partition.stored())
-    }
-
     pub fn next_offset(&self) -> Offset {
         self.0.next_offset
     }

@@ -5,8 +5,8 @@ use base::{LeaseGroupId, Level, Offset, PartitionId, ShardId, TopicId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, Word};
-use crate::producer::SequenceRefusal;
-use crate::topic::TopicNameError;
+use crate::sequence::SequenceRefusal;
+use crate::topic_name::TopicNameError;
 
 /// Result of one append.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,8 +7,7 @@ use base::{ShardId, Stripe, TopicId};
 
 use crate::catalog::Catalog;
 use crate::catalog::changes::NewLeaseGroup;
-use crate::catalog::together::{DocumentsChange, NewGroup, TopicChange};
-use crate::command::{Command, Home};
+use crate::command::{Command, DocumentsChange, Home, NewGroup, TopicChange};
 use crate::config::Overrides;
 use crate::outcome::{ALL_PARTITIONS, EntryEffects, Outcome, Refusal};
 use crate::rows::Rows;

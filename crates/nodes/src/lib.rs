@@ -15,7 +15,6 @@
 //!   level
 
 mod admission;
-mod backups;
 mod endpoint;
 mod limits;
 mod moves;

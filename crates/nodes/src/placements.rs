@@ -1,8 +1,6 @@
-//! Shards pinned to nodes by operators. The plan follows a pin while its nodes stay, and places all other shards
-//! itself.
+//! Operations on the placement of shards: pinning a shard to nodes, and releasing it to the plan.
 //!
-//! Each pinned shard has a document, named by its number, with the nodes. A decision is checked against the current
-//! state, as any decision about nodes; [`crate::reconcile`] executes it.
+//! A decision is checked against the current state, as any decision about nodes; [`crate::reconcile`] executes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,33 +9,13 @@ use base::limits::REPLICAS;
 use base::{Level, ShardId};
 use broker::Broker;
 use cluster::Node;
-use documents::{Change, LoadedDocument, MalformedDocument, WritePrecondition};
-use serde::{Deserialize, Serialize};
+use documents::{Change, WritePrecondition};
 use tokio::time::sleep;
 
 use crate::plan::{self, View};
 use crate::reconcile::view_of;
+use crate::registry::placements::{Placement, Placements, SPACE};
 use crate::registry::{AGAIN_AFTER, DecideError, NodeLifecycle, Registry, TRIES};
-
-/// Name space of the documents.
-pub(crate) const SPACE: &str = "placements";
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Placement {
-    nodes: BTreeSet<u64>,
-}
-
-/// Pinned shards with their nodes, and the versions of the documents.
-pub(crate) type Placements = BTreeMap<ShardId, (BTreeSet<u64>, u64)>;
-
-pub(crate) fn read(broker: &Broker) -> Result<Placements, MalformedDocument> {
-    let found = documents::store::read_all::<Placement>(broker, SPACE)?;
-    let placement = |LoadedDocument { stored, body }: LoadedDocument<Placement>| {
-        let shard = ShardId(stored.name.parse().ok()?);
-        Some((shard, (body.nodes, stored.version)))
-    };
-    Ok(found.into_iter().filter_map(placement).collect())
-}
 
 /// Current and wanted nodes of each shard.
 pub(crate) fn look(broker: &Broker, cluster: &Node) -> Result<document::Placements, DecideError> {

@@ -53,6 +53,11 @@ pub(crate) struct Content {
 }
 
 impl Content {
+    /// Content that was not written yet.
+    pub(crate) fn new(own: u64, peers: PeerEpochs) -> Self {
+        Self { write: 0, own, peers }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SLOT_BYTES);
         out.put_slice(MAGIC);

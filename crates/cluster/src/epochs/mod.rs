@@ -6,10 +6,10 @@
 //! and in their own file. They refuse another run of the node that presents no later one.
 //!
 //! * `content`: bytes of the file
-//! * `keeper`: the task that raises and sends it
+//!
+//! `epoch_keeper` raises and sends the epoch.
 
 mod content;
-mod keeper;
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,6 @@ use world::disk::{DiskFile, read_whole, replace};
 
 use content::SLOT_BYTES;
 pub(crate) use content::{Content, PEERS_MAX, PeerEpoch, PeerEpochs};
-pub(crate) use keeper::EpochKeeper;
 
 use crate::directory::{DirectoryError, blocking};
 

@@ -17,18 +17,17 @@ use tasks::Task;
 use thiserror::Error;
 use tokio::time::sleep;
 
-use super::offers::Fetch;
-use super::{BulkReply, ReadySnapshot};
 use crate::consensus::Consensus;
 use crate::encoding::{self, Position};
+use crate::engine::SnapshotMeta;
 use crate::error::{RestoreError, SnapshotError};
 use crate::message::{
     ManifestRecord, ManifestRequest, PieceRecord, Refusal, Reply, Request, SectionRequest,
     SegmentRequest,
 };
-use crate::peers::{MessageTarget, PeerError};
-use crate::replica::Image;
-use crate::types::SnapshotMeta;
+use crate::peers::{BulkReply, MessageTarget, PeerError};
+use crate::replica::{Image, ReadySnapshot};
+use crate::transfer::Fetch;
 
 /// Time limit of a reply: a piece on a slow wire, from a busy disk.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);

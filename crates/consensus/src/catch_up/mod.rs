@@ -14,41 +14,13 @@
 //! member keeps what it has received, and needs not fetch it again, from any leader.
 //!
 //! * [`offers`]: replies to the leader's offers
-//! * [`sending`]: snapshots that this member sends
+//! * [`sending`]: replies to members that fetch a snapshot
 //! * [`fetching`]: the transfer on the receiving side
 //! * [`repairing`]: damaged segments, rewritten from another member's
 //! * [`stepping_down`]: a leader whose log is damaged steps down
-//! * [`pace`]: limit of the bytes that a node receives in a second
 
 mod fetching;
 mod offers;
-mod pace;
 mod repairing;
 mod sending;
 mod stepping_down;
-
-use bytes::Bytes;
-use journal::transfer::{Import, ReceivedSections};
-
-use crate::machine::Replace;
-
-pub use pace::CatchUpPace;
-
-pub(crate) use offers::Reception;
-pub(crate) use sending::OutgoingSnapshots;
-
-/// A snapshot of another member, complete and not installed yet.
-pub(crate) struct ReadySnapshot {
-    pub(crate) import: Import,
-    pub(crate) received: ReceivedSections,
-    pub(crate) replace: Replace,
-}
-
-/// The reply to a request on the bulk lane.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BulkReply {
-    /// At most `GROUP_MESSAGE_BYTES_MAX`.
-    pub head: Bytes,
-    /// A piece, under checksums of its own.
-    pub piece: Bytes,
-}

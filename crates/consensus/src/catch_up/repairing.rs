@@ -196,7 +196,7 @@ impl Consensus {
         if self.led_term().is_some() && self.applied() <= Some(up_to) {
             self.raft.write_blank().await.map_err(|_| Refusal::Stopped)?;
         }
-        let covered = |snapshots: &Arc<crate::snapshot::Snapshots>| {
+        let covered = |snapshots: &Arc<crate::replica::Snapshots>| {
             snapshots.newest().and_then(|meta| meta.last_log_id).map(|id| id.index) >= Some(up_to)
         };
         if covered(&self.snapshots) {

@@ -11,7 +11,7 @@ use tasks::Task;
 use tokio::time::sleep;
 
 use crate::consensus::Consensus;
-use crate::succession::depose;
+use crate::role::depose;
 
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of the log that are read at once.

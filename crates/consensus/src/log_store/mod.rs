@@ -6,6 +6,8 @@
 //! bypass the log.
 
 #[cfg(test)]
+mod conformance;
+#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
@@ -29,9 +31,9 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::encoding::{self, DecodeError};
-use crate::entry::Entry;
+use crate::engine::Entry;
+use crate::engine::{LogId, TypeConfig, Vote, log_id_of};
 use crate::machine::{Payload, StateMachine};
-use crate::types::{LogId, TypeConfig, Vote, log_id_of};
 
 /// Pause between two requests for damaged entries.
 const DAMAGED_PAUSE: Duration = Duration::from_millis(50);

@@ -10,7 +10,7 @@ use openraft::type_config::TypeConfigExt;
 use world::{SimulatedDisk, World};
 
 use super::*;
-use crate::types::{Membership, log_id};
+use crate::engine::{Membership, log_id};
 
 const SOON: Duration = Duration::from_millis(100);
 

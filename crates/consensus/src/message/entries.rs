@@ -8,9 +8,9 @@ use bytes::Bytes;
 use journal::Encoded;
 
 use super::Refusal;
-use crate::entry::Entry;
+use crate::engine::Entry;
+use crate::engine::LogId;
 use crate::log_store;
-use crate::types::LogId;
 
 /// The pieces behind the head of an append, which are not copied.
 pub(crate) struct Entries {

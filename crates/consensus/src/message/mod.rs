@@ -32,7 +32,7 @@ pub(crate) use snapshots::{
 };
 
 use crate::encoding::{Position, VoteRecord};
-use crate::types::{LogId, Vote};
+use crate::engine::{LogId, Vote};
 
 const VERSION: u8 = 1;
 const _: () = assert!(VERSION as u32 == Format::GroupMessage.newest(Levels::OURS.max));

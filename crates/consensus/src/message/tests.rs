@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use super::snapshots::SectionRecord;
 use super::*;
-use crate::entry::Entry;
+use crate::engine::Entry;
+use crate::engine::log_id;
 use crate::machine::Payload;
-use crate::types::log_id;
 
 const GROUP: GroupId = GroupId { cluster: 7 << 100, shard: 3 };
 const FIRST: Route = Route { group: GROUP, here: 1 };

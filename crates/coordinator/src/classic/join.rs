@@ -9,7 +9,7 @@ use tracing::info;
 use world::Instant;
 
 use super::{ClassicGroup, Join, JoinDeadline, JoinLimits, Member, Phase, join_refused};
-use crate::member::{Effects, Waiter};
+use crate::classic::{Effects, Waiter};
 
 /// A member that was never part of a generation is removed after this long (Kafka's constant).
 pub(super) const NEW_MEMBER_JOIN_TIMEOUT: Duration = Duration::from_secs(5 * 60);

@@ -7,7 +7,8 @@ use base::HashSet;
 use bytes::Bytes;
 use world::Instant;
 
-use crate::member::{Client, Waiter};
+use crate::classic::Waiter;
+use crate::client::Client;
 
 /// An assignment protocol that a member supports, with its metadata for the leader.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use tracing::info;
 use world::Instant;
 
 use super::{ClassicGroup, JoinDeadline, JoinLimits, LeavingMember, Phase, join_refused};
-use crate::member::Effects;
+use crate::classic::Effects;
 
 impl ClassicGroup {
     pub fn heartbeat(

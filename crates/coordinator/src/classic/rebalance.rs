@@ -13,7 +13,7 @@ use super::{
     ClassicGroup, JoinDeadline, JoinGroupReply, JoinLimits, JoinedMember, Member, Phase, Sync,
     SyncGroupReply,
 };
-use crate::member::Effects;
+use crate::classic::Effects;
 use crate::subscription::topics_of_subscription;
 
 impl ClassicGroup {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use world::Instant;
 
 use super::{ClassicGroup, JoinDeadline, Member, Phase, Protocol};
-use crate::member::Client;
-use crate::stored_group::{KeptError, Stamp, millis, own};
+use crate::client::Client;
+use crate::stored_fields::{KeptError, Stamp, millis, own};
 use crate::{Text, text};
 
 #[derive(Serialize, Deserialize)]

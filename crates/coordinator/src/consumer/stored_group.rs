@@ -10,10 +10,10 @@ use world::Instant;
 use super::{ConsumerGroup, Member};
 use crate::assignment::Assignment;
 use crate::assignor::Assignor;
-use crate::member::Client;
+use crate::client::Client;
 use crate::members::{Enrolment, Members};
 use crate::reconcile::{MemberState, Progress};
-use crate::stored_group::{KeptError, ProgressV1, millis, own};
+use crate::stored_fields::{KeptError, ProgressV1, millis, own};
 use crate::subscription::{Subscription, Topic};
 use crate::{Text, text};
 

@@ -14,8 +14,7 @@ use super::topology::Topology;
 use super::{Heartbeat, Member, Report, StreamsGroup, StreamsLimits};
 use crate::Text;
 use crate::error::{ErrorKind, GroupError};
-use crate::member::JOINING;
-use crate::members::Enrolment;
+use crate::members::{Enrolment, JOINING};
 use crate::reconcile::{AssignmentSet, MemberState, Progress};
 use crate::subscription::Catalog;
 

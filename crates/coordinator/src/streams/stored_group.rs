@@ -11,10 +11,10 @@ use super::status::Endpoint;
 use super::tasks::{Task, Tasks};
 use super::topology::{CopartitionGroup, InternalTopic, Subtopology, Topology};
 use super::{Member, StreamsGroup};
-use crate::member::Client;
+use crate::client::Client;
 use crate::members::{Enrolment, Members};
 use crate::reconcile::{MemberState, Progress};
-use crate::stored_group::{KeptError, ProgressV1, millis, own};
+use crate::stored_fields::{KeptError, ProgressV1, millis, own};
 use crate::{Text, text};
 
 #[derive(Serialize, Deserialize)]

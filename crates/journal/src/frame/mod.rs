@@ -42,6 +42,7 @@ mod content;
 mod decode;
 mod encode;
 mod header;
+pub(crate) mod reader;
 #[cfg(test)]
 mod tests;
 

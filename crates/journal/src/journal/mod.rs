@@ -1,7 +1,6 @@
 //! The handle used by consensus and the broker. It has no logic of its own: each call is forwarded
 //! to its module (`commit`, `recover`, `index`, ...).
 //!
-//! * [`options`]: options of a journal
 //! * [`open`]: opening; [`threads`]: the journal's threads
 //! * [`log`]: the Raft log, for consensus; [`pins`]: retaining it for readers
 //! * [`snapshots`]: snapshots of the machine
@@ -12,7 +11,6 @@
 mod bodies;
 mod log;
 mod open;
-mod options;
 mod pins;
 mod reading;
 mod snapshots;
@@ -34,7 +32,6 @@ use crate::stats::{RecoveryReport, Stats};
 
 use threads::Threads;
 
-pub use options::Options;
 pub use pins::LogPin;
 pub use snapshots::PendingSnapshot;
 
@@ -56,15 +53,6 @@ pub struct Snapshot {
     pub machine: Bytes,
     /// Size of the whole snapshot, including the journal's own part.
     pub bytes: u64,
-}
-
-/// Decision of key compaction about a batch.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CompactionDecision {
-    Same,
-    Drop,
-    /// A smaller batch for the same offsets.
-    Replace(Bytes),
 }
 
 /// A shard's journal. Clones share it; it closes with the last of them.

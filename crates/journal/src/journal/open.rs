@@ -11,20 +11,20 @@ use tokio::sync::Notify;
 use world::{Disk, Instant, World};
 
 use super::threads::Threads;
-use super::{Inner, Journal, OpenedJournal, Options, Snapshot};
+use super::{Inner, Journal, OpenedJournal, Snapshot};
 use crate::entry::EntryId;
 use crate::error::{OpenError, ReadError};
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, Setup};
 use crate::log::Log;
-use crate::prepare::{PreallocationState, Signals, Spares};
+use crate::options::Options;
 use crate::queue::Queue;
 use crate::read::Reader;
-use crate::recover::{FullSegment, RecoveredJournal, Sizes, recover};
-use crate::shared::{Counters, DurableEnd, Hooks, Shared};
+use crate::recover::{RecoveredJournal, Sizes, recover};
+use crate::segment::{FullSegment, PreallocationState, Signals, Spares};
+use crate::shared::{Counters, DurableEnd, Hooks, ImportState, Shared};
 use crate::snapshot::SnapshotFile;
 use crate::stats::SegmentInfo;
-use crate::transfer::ImportState;
 use crate::vote::Vote;
 
 impl Journal {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use world::Instant;
 
-use super::{CompactionDecision, Journal};
+use super::Journal;
 use crate::address::Address;
+use crate::received;
+use crate::reclaim::CompactionDecision;
 use crate::stats::{DiskRoom, ReclaimReport, SegmentInfo};
-use crate::transfer::discard_obsolete_import;
 
 impl Journal {
     pub fn segments(&self) -> Vec<SegmentInfo> {
@@ -48,7 +49,7 @@ impl Journal {
 
     /// Deletes dead segments and rewrites mostly dead ones. Blocking.
     pub fn reclaim(&self) -> io::Result<ReclaimReport> {
-        discard_obsolete_import(&self.inner.shared)?;
+        received::discard_obsolete(&self.inner.shared)?;
         self.inner.shared.index.reclaim()
     }
 

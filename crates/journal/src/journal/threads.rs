@@ -4,10 +4,10 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use tasks::{Task, WorkerHandle, Workers};
+use tasks::{Step, Task, Worker, WorkerHandle, Workers};
 
-use crate::commit::{WriteEnd, Writer};
-use crate::prepare::{Preparer, Signals};
+use crate::commit::Writer;
+use crate::segment::{Preparer, Signals, WriteEnd};
 use crate::shared::Shared;
 
 pub(super) struct Threads {
@@ -16,6 +16,18 @@ pub(super) struct Threads {
     sealer: WorkerHandle,
     /// Dropped last: the directory stays claimed until no thread uses it.
     _claim: Box<dyn Send + Sync>,
+}
+
+/// The thread that preallocates segments.
+struct PreparerThread {
+    shared: Arc<Shared>,
+    preparer: Preparer,
+}
+
+impl Worker for PreparerThread {
+    fn step(&mut self) -> Step {
+        self.preparer.step(&self.shared.spares)
+    }
 }
 
 impl fmt::Debug for Threads {
@@ -37,7 +49,7 @@ impl Threads {
             Task::JournalPreparer,
             "journal-prepare",
             &signals.preparer,
-            Preparer::new(shared.clone()),
+            PreparerThread { shared: shared.clone(), preparer: Preparer::new() },
             on_panic(Task::JournalPreparer),
         )?;
         let sealer = shared.index.seal_in_background(workers, on_panic(Task::JournalSealer))?;

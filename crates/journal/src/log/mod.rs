@@ -6,9 +6,11 @@
 //! * [`entries`]: reads entries back
 //! * [`truncation`]: truncates the end of the log
 //! * [`pins`]: retains the start of the log
+//! * [`tail`]: recent entries in memory
 
 mod entries;
 mod pins;
+mod tail;
 mod truncation;
 
 pub(crate) use truncation::TruncatedEntry;
@@ -25,12 +27,12 @@ use parking_lot::{Mutex, RwLock};
 use crate::address::Address;
 use crate::entry::EntryId;
 use crate::error::ReadError;
+use crate::frame::reader::{FrameAt, FrameReader};
 use crate::frame::{self, BLOCK, EncodedEntry, EntryLayout};
-use crate::frame_reader::{FrameAt, FrameReader};
 use crate::index::LogBodies;
 use crate::index::files::{FileKind, file_name};
 use crate::segment::{FIRST_FRAME, SegmentHeader};
-use crate::tail::Tail;
+use tail::Tail;
 use world::Instant;
 use world::disk::{Disk, DiskFile};
 

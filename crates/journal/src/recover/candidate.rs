@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::frame_reader::FrameReader;
+use crate::frame::reader::FrameReader;
 use crate::segment::SegmentHeader;
 use world::DiskFile;
 

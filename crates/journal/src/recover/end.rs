@@ -5,12 +5,11 @@ use std::io::{self, IoSlice};
 use super::candidate::Candidate;
 use super::io_error;
 use super::walk::SegmentWalk;
-use crate::commit::WriteEnd;
 use crate::error::OpenError;
 use crate::frame::BLOCK;
-use crate::frame_reader::{FrameAt, FrameReader, Search};
+use crate::frame::reader::{FrameAt, FrameReader, Search};
 use crate::log::LogPosition;
-use crate::segment::{FIRST_FRAME, OpenSegment};
+use crate::segment::{FIRST_FRAME, OpenSegment, WriteEnd};
 use crate::stats::TornTail;
 
 /// Zeros per write.

@@ -52,15 +52,14 @@ mod walk;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::commit::WriteEnd;
 use crate::error::OpenError;
 use crate::index::RunTable;
 use crate::index::files::{FileKind, parse_name};
 use crate::log::{LogPosition, LogState, Slot};
-use crate::segment::OpenSegment;
+use crate::received::marker;
+use crate::segment::{FullSegment, OpenSegment, WriteEnd};
 use crate::snapshot::{self, SnapshotFile};
 use crate::stats::RecoveryReport;
-use crate::transfer::marker;
 use world::{Disk, Instant, World};
 
 use walk::SegmentWalk;
@@ -84,14 +83,6 @@ pub(crate) struct RecoveredJournal {
     /// Bytes of the frames read.
     pub(crate) bytes: u64,
     pub(crate) report: RecoveryReport,
-}
-
-/// A segment that the log no longer writes to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FullSegment {
-    pub(crate) segment: u32,
-    pub(crate) last_index: u64,
-    pub(crate) file_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]

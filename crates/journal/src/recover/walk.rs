@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::candidate::Candidate;
-use super::{FullSegment, Sizes, io_error};
+use super::{Sizes, io_error};
 use crate::entry::EntryId;
 use crate::error::OpenError;
+use crate::frame::reader::FrameAt;
 use crate::frame::{self, FrameHeader};
-use crate::frame_reader::FrameAt;
 use crate::index::files::{FileKind, file_name, parse_name};
 use crate::log::{LogPosition, LogState, Slot};
-use crate::segment::{self, FIRST_FRAME, OpenSegment, SegmentHeader};
+use crate::segment::{self, FIRST_FRAME, FullSegment, OpenSegment, SegmentHeader};
 use crate::snapshot::{self, SnapshotFile};
 use crate::stats::{RecoveryReport, TornTail};
 use crate::vote;

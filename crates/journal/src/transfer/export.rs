@@ -17,7 +17,7 @@ use world::{Disk, DiskFile};
 use super::manifest::{ListedSegment, Manifest, Section, SectionSize, encode_segments};
 use super::piece::{self, ROW_BYTES};
 use crate::address::Address;
-use crate::cache_bypass::CacheBypassFile;
+use crate::file_readers::CacheBypassFile;
 use crate::index::{Batches, FileKind, Index, LiveOffsets, LoadError, RunTable};
 use crate::journal::Journal;
 use crate::read::extents;

@@ -12,14 +12,14 @@ use thiserror::Error;
 use tracing::info;
 
 use super::manifest::{ListedSegment, decode_segments};
-use super::marker;
 use super::piece;
 use crate::address::Address;
 use crate::entry::EntryId;
 use crate::index::{
-    BlockWriter, FileKind, Index, LiveOffsets, SHIPPED_GENERATION, ShippedSegment, sidecar_of,
+    BlockWriter, FileKind, LiveOffsets, SHIPPED_GENERATION, ShippedSegment, sidecar_of,
 };
 use crate::journal::Journal;
+use crate::received::{self, ReceivedFile, marker};
 use crate::shared::Shared;
 use crate::stats::DiskRoom;
 use bytes::Bytes;
@@ -44,14 +44,6 @@ pub enum ImportError {
     Io(#[from] io::Error),
 }
 
-/// State of an import in the journal.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ImportState {
-    /// Id of the first segment that came from another node and is not installed.
-    pub(crate) from: Option<u32>,
-    pub(crate) busy: bool,
-}
-
 /// Another node's snapshot being received. There is one at a time.
 #[derive(Debug)]
 pub struct Import {
@@ -68,12 +60,6 @@ pub struct Import {
     have: u64,
     expected: Option<ExpectedSnapshot>,
     writing: Option<SegmentImport>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct ReceivedFile {
-    segment: u32,
-    indexes: (u64, u64),
 }
 
 #[derive(Debug)]
@@ -118,17 +104,17 @@ impl Journal {
         };
         let known = shared.import.lock().from;
         if let Some(from) = known {
-            let (files, useless) = received(&shared.index, from, own)?;
+            let (files, useless) = received::find(&shared.index, from, own)?;
             if let Some(last) = files.last() {
                 import.from = from;
                 import.have = own.max(last.indexes.1);
-                remove(&shared.index, &useless)?;
+                received::remove(&shared.index, &useless)?;
                 (import.files, import.resumed) = (files, true);
                 let (segments, have) = (import.files.len(), import.have);
                 info!(segments, have, "goes on with another node's snapshot");
                 return Ok(import);
             }
-            discard(shared, from)?;
+            received::discard(shared, from)?;
         }
         let next = shared.spares.next_id().checked_add(NUMBERS_BETWEEN);
         import.from = next.ok_or(ImportError::Refused("no segment numbers are left"))?;
@@ -149,7 +135,7 @@ impl Import {
     /// Blocking.
     pub fn discard(mut self) -> io::Result<()> {
         self.writing = None;
-        discard(&self.shared, self.from)
+        received::discard(&self.shared, self.from)
     }
 
     /// The log index up to which nothing is missing.
@@ -330,74 +316,4 @@ impl SegmentImport {
         self.rows += 1;
         Ok(())
     }
-}
-
-/// The received segments from this id on that are usable after a snapshot at `own`: each continues
-/// the one before. Also returns the ids of the useless ones.
-fn received(index: &Index, from: u32, own: u64) -> io::Result<(Vec<ReceivedFile>, Vec<u32>)> {
-    let mut numbers: Vec<u32> = index
-        .files()
-        .list()?
-        .into_iter()
-        .filter(|(kind, segment, _)| *kind == FileKind::Segment && *segment >= from)
-        .map(|(_, segment, _)| segment)
-        .collect();
-    numbers.sort_unstable();
-    let (mut files, mut have) = (Vec::new(), own);
-    for (place, &segment) in numbers.iter().enumerate() {
-        let indexes = index.unknown_indexes(segment, SHIPPED_GENERATION).ok().flatten();
-        let follows = indexes.filter(|(first, _)| *first <= have.saturating_add(1));
-        match follows {
-            Some(indexes) if segment == from + place as u32 => {
-                have = have.max(indexes.1);
-                files.push(ReceivedFile { segment, indexes });
-            }
-            _ => break,
-        }
-    }
-    // Entries that the journal's own snapshot covers are not needed.
-    if have <= own {
-        files.clear();
-    }
-    let useless = numbers.split_off(files.len());
-    Ok((files, useless))
-}
-
-fn remove(index: &Index, segments: &[u32]) -> io::Result<()> {
-    for &segment in segments {
-        index.files().remove_sidecar(segment, SHIPPED_GENERATION)?;
-        index.files().remove_segment(segment, SHIPPED_GENERATION)?;
-    }
-    if segments.is_empty() { Ok(()) } else { index.files().sync_dir() }
-}
-
-/// Removes the received segments. A crash in between leaves segments that the next opening removes
-/// as leftovers.
-fn discard(shared: &Shared, from: u32) -> io::Result<()> {
-    let (files, useless) = received(&shared.index, from, u64::MAX)?;
-    marker::remove(&*shared.disk, &shared.dir)?;
-    shared.index.files().sync_dir()?;
-    shared.import.lock().from = None;
-    let segments: Vec<u32> = files.iter().map(|file| file.segment).chain(useless).collect();
-    info!(segments = segments.len(), "gave up what was received of another node's snapshot");
-    remove(&shared.index, &segments)
-}
-
-/// Discards an import that the journal's own snapshot covers by now, or that was abandoned.
-/// Blocking.
-pub(crate) fn discard_obsolete_import(shared: &Shared) -> io::Result<()> {
-    let from = {
-        let mut state = shared.import.lock();
-        let Some(from) = state.from.filter(|_| !state.busy) else { return Ok(()) };
-        state.busy = true;
-        from
-    };
-    let own = shared.snapshot.lock().map_or(0, |id| id.index);
-    let given_up =
-        received(&shared.index, from, own).and_then(|(files, _)| match files.is_empty() {
-            true => discard(shared, from),
-            false => Ok(()),
-        });
-    shared.import.lock().busy = false;
-    given_up
 }

@@ -23,15 +23,14 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::import::{Import, ImportError};
-use super::marker;
 use crate::entry::EntryId;
 use crate::error::JournalFailed;
 use crate::index::RunTable;
 use crate::journal::Journal;
 use crate::log::LogPosition;
-use crate::prepare::is_full;
 use crate::queue::Jump;
-use crate::segment::{self, FIRST_FRAME, OpenSegment};
+use crate::received::marker;
+use crate::segment::{self, FIRST_FRAME, OpenSegment, is_full};
 use crate::shared::Shared;
 use crate::snapshot::{self, SnapshotFile};
 use world::{Instant, World};

@@ -14,19 +14,16 @@
 //! * [`import`]: the receiver, up to the last segment
 //! * [`install`]: replaces the receiver's state
 //! * [`repair`]: rewrites a damaged segment from the sender's batches
-//! * [`marker`]: received segments that are not installed yet, for recovery
 
 mod export;
 mod import;
 mod install;
 pub(crate) mod manifest;
-pub(crate) mod marker;
 pub(crate) mod piece;
 mod repair;
 
 pub use export::{Export, SegmentPiece};
 pub use import::{Import, ImportError};
-pub(crate) use import::{ImportState, discard_obsolete_import};
 pub use install::{ReceivedSections, ReceiverState};
 pub use manifest::{Manifest, Section, SectionSize};
 pub use repair::{CoveredEntries, Repair, RepairDeferral};

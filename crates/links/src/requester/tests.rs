@@ -19,8 +19,9 @@ use crate::connection::drive;
 use crate::end::{ConnectionEnd, Violation};
 use crate::frame::{HEADER_BYTES, Header, Incoming, Kind, Message};
 use crate::gossip::Gossip;
-use crate::identity::{DirectoryIdentity, Identity, NodeId};
+use crate::identity::{DirectoryIdentity, Identity};
 use crate::lane::Lane;
+use crate::node_id::NodeId;
 
 fn session(lane: Lane) -> Arc<Session> {
     let (cluster, directory) = (Uuid::from_u128(1), Uuid::from_u128(2));

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::identity::NodeId;
 use crate::lane::Lane;
+use crate::node_id::NodeId;
 
 #[derive(Debug, Default)]
 pub(crate) struct AcceptedConnections(Mutex<BTreeMap<(NodeId, Lane), oneshot::Sender<()>>>);

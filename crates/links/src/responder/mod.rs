@@ -1,12 +1,10 @@
 //! The replying side of a connection: it accepted the connection, and sends no requests.
 //!
 //! * [`accepted`]: one connection for each peer and lane: a later one replaces an earlier one
-//! * [`appends`]: a stream of appends, as the service receives it
 //! * [`requests`]: a request on its way to the service and back
 //! * [`role`]: how the connection's task handles arriving frames
 
 mod accepted;
-mod appends;
 mod requests;
 mod role;
 #[cfg(test)]
@@ -15,7 +13,6 @@ mod tests;
 use std::sync::Arc;
 
 pub(crate) use accepted::AcceptedConnections;
-pub use appends::{IncomingAppend, IncomingAppends};
 use base::limits::LINK_HANDSHAKE_WITHIN;
 use futures_util::FutureExt;
 use gateway::Connection;
@@ -26,12 +23,12 @@ use world::net::Stream;
 
 use crate::connection::drive;
 use crate::end::{ConnectError, ConnectionEnd};
+use crate::handshake::SeenRuns;
 use crate::handshake::{self, AcceptedConnection, HandshakeSide};
 use crate::identity::{Admission, Identity};
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
 use crate::security::{Security, Wire};
-use crate::seen_runs::SeenRuns;
 use crate::service::Service;
 use role::Responder;
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::frame::{Kind, Message, QueuedFrame};
-use crate::lane::Lane;
+use crate::frame::{Kind, QueuedFrame};
 use crate::outbox::Outbox;
 use crate::service::{Declined, Request, Service};
 use crate::window::WindowGuard;
@@ -29,18 +28,14 @@ pub(super) fn answer(
             Ok(message) if message.bytes() > lane.message_bytes_max() => {
                 let bytes = message.bytes();
                 warn!(%from, lane = lane.name(), bytes, "an answer is too long for its lane");
-                declined(number, Declined::AnswerTooLong)
+                Declined::AnswerTooLong.frame(number)
             }
             Ok(message) => QueuedFrame::new(Kind::Reply, number, message),
-            Err(reason) => declined(number, reason),
+            Err(reason) => reason.frame(number),
         };
         outbox.push_with_room(frame).await;
         drop(counting);
     }
-}
-
-fn declined(number: u32, reason: Declined) -> QueuedFrame {
-    QueuedFrame::new(Kind::Declined, number, Message::from_head(vec![reason.code()]))
 }
 
 /// The time limit of a frame. A frame without a deadline, which links do not send, gets as long as a lane may make
@@ -49,14 +44,5 @@ pub(super) fn within(ms: u32) -> Duration {
     match ms {
         0 => crate::limits::LINK_PROGRESS_WITHIN,
         ms => Duration::from_millis(u64::from(ms)),
-    }
-}
-
-/// Sends the reply to an append, for which the sender waits without a deadline.
-pub(super) async fn answer_append(lane: Lane, number: u32, message: Message, outbox: &Outbox) {
-    if message.bytes() > lane.message_bytes_max() {
-        outbox.push_with_room(declined(number, Declined::AnswerTooLong)).await;
-    } else {
-        outbox.push_with_room(QueuedFrame::new(Kind::Reply, number, message)).await;
     }
 }

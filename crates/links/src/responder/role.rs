@@ -16,15 +16,14 @@ use tracing::{error, warn};
 use world::Instant;
 
 use super::requests;
-use super::{IncomingAppend, IncomingAppends};
 use crate::connection::Role;
 use crate::end::{ConnectionEnd, Violation};
 use crate::frame::{ABANDONED, FIRST, Frame, Header, Kind, Message, QueuedFrame};
-use crate::identity::NodeId;
 use crate::lane::Lane;
+use crate::node_id::NodeId;
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
-use crate::service::{Request, Service};
+use crate::service::{IncomingAppend, IncomingAppends, Request, Service};
 use crate::window::{Bounds, ReceiveWindow};
 
 const APPENDS: Bounds = Bounds { count: LINK_APPENDS_MAX, bytes: LINK_APPENDS_BYTES_MAX };

@@ -16,15 +16,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{Duration, sleep};
 use world::Instant;
 
-use super::IncomingAppends;
 use super::role::Responder;
 use crate::connection::drive;
 use crate::end::{ConnectionEnd, Violation};
 use crate::frame::{FIRST, Header, Incoming, Kind, Message, QueuedFrame, write_frame};
-use crate::identity::NodeId;
 use crate::lane::Lane;
+use crate::node_id::NodeId;
 use crate::outbox::Outbox;
-use crate::service::{Declined, Request, Service};
+use crate::service::{Declined, IncomingAppends, Request, Service};
 
 /// Replies to a request with as many bytes as its head says, and never to appends.
 struct Sizes;

@@ -11,13 +11,14 @@ use super::Catalog;
 use super::feed::CatalogChange;
 use super::lease_groups::{LeaseGroup, shared_name};
 use super::placement::Placement;
-use super::topic::{Topic, collapsed_name};
+use super::topic::Topic;
 use crate::command::{MinimumCounters, NewTopic, TopicDefinition};
 use crate::config::{
     GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, SharedConfigs, TopicConfig,
 };
+use crate::group_name::validate_group_name;
 use crate::outcome::Refusal;
-use crate::rows::group::validate_group_name;
+use crate::topic_name::collapsed_name;
 
 /// More moves than can begin and end in the part of a log that may be lost.
 const MOVES_SKIPPED: u64 = 1 << 20;

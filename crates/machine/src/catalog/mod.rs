@@ -22,10 +22,11 @@ use uuid::Uuid;
 use crate::command::{NewTopic, TopicDefinition};
 use crate::config::{GroupConfig, NodeConfig, SharedConfigs, TopicConfig};
 use crate::outcome::Refusal;
+use crate::topic_name::{collapsed_name, validate_topic_name};
 use document::{Document, Documents};
 use feed::Feed;
 use lease_groups::{LeaseGroup, LeaseGroups};
-use topic::{Topic, collapsed_name, validate_topic_name};
+use topic::Topic;
 
 pub(crate) mod changes;
 pub mod document;

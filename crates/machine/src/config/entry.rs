@@ -1,7 +1,7 @@
 //! One entry of a configuration table: its name, kind, valid values and effect.
 
 use super::{ConfigError, ConfigSource, DescribedSetting};
-use crate::topic::validate_topic_name;
+use crate::topic_name::validate_topic_name;
 
 /// Kinds of DescribeConfigs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

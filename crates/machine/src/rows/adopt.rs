@@ -11,7 +11,7 @@ use super::lease_group::GroupRows;
 use super::partition::Partition;
 use super::progress::Progress;
 use super::topic::TopicRows;
-use crate::catalog::feed::{AdoptedGroup, AdoptedTopic, Adoption};
+use crate::command::{AdoptedGroup, AdoptedTopic, Adoption};
 use crate::group_ids::GroupIds;
 use crate::outcome::{ALL_PARTITIONS, EntryEffects, Refusal};
 

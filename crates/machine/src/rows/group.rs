@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 
 use crate::limits::OFFSET_METADATA_BYTES_MAX;
-use base::limits::GROUP_NAME_BYTES_MAX;
 use base::{Offset, PartitionId, SharedMap, TopicId};
 use serde::{Deserialize, Serialize};
 
 use crate::command::CommitOffset;
 use crate::outcome::Refusal;
-use crate::snapshot::stored::CommittedOffsetV1;
+use crate::stored::CommittedOffsetV1;
 
 /// Also sent between nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -92,14 +91,6 @@ impl Group {
             None => committed.commit_ms >= before_ms,
         });
         (held - self.offsets.len()) as u64
-    }
-}
-
-pub(crate) fn validate_group_name(name: &str) -> Result<(), Refusal> {
-    if (1..=GROUP_NAME_BYTES_MAX).contains(&name.len()) {
-        Ok(())
-    } else {
-        Err(Refusal::InvalidGroupName { bytes: name.len(), at_most: GROUP_NAME_BYTES_MAX })
     }
 }
 

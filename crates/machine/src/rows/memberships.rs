@@ -8,7 +8,7 @@ use crate::limits::MEMBERSHIPS_BYTES_MAX;
 use base::SharedMap;
 use base::limits::MEMBERSHIP_BYTES_MAX;
 
-use super::group::validate_group_name;
+use crate::group_name::validate_group_name;
 
 /// Weight of a group besides its name and its bytes.
 const GROUP_BYTES: usize = 96;

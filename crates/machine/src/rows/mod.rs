@@ -20,9 +20,10 @@ use base::{LeaseGroupId, Offset, PartitionId, SharedMap, TopicId};
 
 use crate::command::CommitOffset;
 use crate::entry::Append;
+use crate::group_name::validate_group_name;
 use crate::outcome::{AppendOutcome, Outcome, Refusal};
 use channels::Channels;
-use group::{Group, validate_commit, validate_group_name};
+use group::{Group, validate_commit};
 use lease_group::GroupRows;
 use memberships::Memberships;
 use offset_groups::OffsetGroups;

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use crate::limits::PRODUCERS_PER_PARTITION_MAX;
 use base::Offset;
 
-use super::producer::{BatchSequence, ProducerState, SequenceVerdict};
+use super::producer::ProducerState;
 use crate::entry::Append;
+use crate::moves::MovedRow;
 use crate::outcome::AppendOutcome;
-use crate::snapshot::stored::{ActiveV1, PartitionV1};
+use crate::sequence::{BatchSequence, SequenceVerdict};
+use crate::stored::{ActiveV1, PartitionV1};
 
 /// Start of the batches of one leader epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +54,12 @@ impl Active {
             last_append_ms: -1,
             max_timestamp: -1,
         }
+    }
+}
+
+impl MovedRow {
+    pub fn of(partition: &Partition) -> Self {
+        Self(partition.stored())
     }
 }
 

@@ -6,45 +6,10 @@
 
 use crate::limits::PRODUCER_BATCHES_REMEMBERED;
 use base::Offset;
-use serde::{Deserialize, Serialize};
 
-use crate::snapshot::stored::{PRODUCER_BATCHES_V1, ProducerV1};
+use crate::stored::{PRODUCER_BATCHES_V1, ProducerV1};
 
-/// Position of a batch in its producer's stream. Sequences are 31 bits and wrap to 0.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BatchSequence {
-    pub epoch: i16,
-    pub first: i32,
-    pub last: i32,
-}
-
-impl BatchSequence {
-    /// `span` is the number of offsets that the batch covers (its last offset delta plus one).
-    pub fn new(epoch: i16, base_sequence: i32, span: u32) -> Self {
-        let last = i64::from(base_sequence) + i64::from(span) - 1;
-        Self { epoch, first: base_sequence, last: (last & i64::from(i32::MAX)) as i32 }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SequenceVerdict {
-    New,
-    /// A repetition of one of the last batches: respond with its offset.
-    Duplicate {
-        base_offset: Offset,
-    },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
-pub enum SequenceRefusal {
-    /// Kafka: `OUT_OF_ORDER_SEQUENCE_NUMBER`. Also covers duplicates older than the remembered
-    /// ones.
-    #[error("sequence {got} is out of order: {expected} comes next")]
-    OutOfOrder { expected: i32, got: i32 },
-    /// Kafka: `INVALID_PRODUCER_EPOCH`.
-    #[error("producer epoch {got} is fenced by {current}")]
-    Fenced { current: i16, got: i16 },
-}
+pub use crate::sequence::{BatchSequence, SequenceRefusal, SequenceVerdict};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct RememberedBatch {

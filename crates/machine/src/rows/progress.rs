@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use base::{Offset, OffsetRanges, SharedMap};
 
-use crate::snapshot::stored::{ExceptionsV2, ProgressV2};
+use crate::stored::{ExceptionsV2, ProgressV2};
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Progress {

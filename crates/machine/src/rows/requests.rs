@@ -14,14 +14,7 @@ use crate::limits::NUMBERED_NODES_MAX;
 use base::Offset;
 use base::limits::NUMBERED_ROWS_KEPT;
 
-/// Node, incarnation and number of the first of several rows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RowSequence {
-    pub node: u32,
-    /// The node's incarnation: it counts from 0 in each. No two are equal.
-    pub incarnation: u64,
-    pub number: u64,
-}
+use crate::sequence::RowSequence;
 
 /// Progress of all nodes that ever brought rows.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -50,13 +43,6 @@ pub(crate) struct Run {
     pub(crate) base_offset: Offset,
     /// Number of offsets of each row.
     pub(crate) span: u32,
-}
-
-impl RowSequence {
-    /// The row this many behind it.
-    pub fn plus(self, rows: usize) -> Self {
-        Self { number: self.number.saturating_add(rows as u64), ..self }
-    }
 }
 
 impl Requests {

@@ -13,21 +13,22 @@ use std::sync::Arc;
 use base::limits::{PARTITIONS_PER_TOPIC_MAX, SHARDS_MAX};
 use base::{LeaseGroupId, ShardId, SharedMap, TopicId};
 
-use super::stored::{
-    CatalogMovesV7, CatalogV4, ChangeV4, ChangedV4, DefinitionV4, DocumentV2, TimeV3, TopicMovesV7,
-    TopicV4,
-};
 use super::{APART_SINCE, MOVES_SINCE, inconsistent, put, take};
 use crate::catalog::Catalog;
 use crate::catalog::document::{Document, Documents};
 use crate::catalog::feed::{CatalogChange, Feed};
 use crate::catalog::lease_groups::{LeaseGroup, shared_name};
 use crate::catalog::placement::{MovedPlacement, Placement};
-use crate::catalog::topic::{MoveTarget, Topic, validate_topic_name};
+use crate::catalog::topic::{MoveTarget, Topic};
 use crate::config::{GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
 use crate::entry::DecodeError;
-use crate::rows::group::validate_group_name;
+use crate::group_name::validate_group_name;
 use crate::state::{Role, State};
+use crate::stored::{
+    CatalogMovesV7, CatalogV4, ChangeV4, ChangedV4, DefinitionV4, DocumentV2, TimeV3, TopicMovesV7,
+    TopicV4,
+};
+use crate::topic_name::validate_topic_name;
 
 #[derive(Clone, Debug)]
 pub(super) struct CatalogImage {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use base::limits::SHARDS_MAX;
 use base::{PartitionId, ShardId, SharedMap, TopicId};
 
-use super::stored::{ChannelsV5, ExpectedV5, MessageV5, OutboxV5, PartitionV1, SentBatchV5};
 use super::{inconsistent, put, take};
 use crate::command::SentBatch;
 use crate::entry::DecodeError;
 use crate::rows::channels::{Channels, Outbox, bytes_of};
 use crate::rows::partition::Partition;
+use crate::stored::{ChannelsV5, ExpectedV5, MessageV5, OutboxV5, PartitionV1, SentBatchV5};
 
 pub(super) fn encode(channels: &Channels, mut bytes: Vec<u8>) -> Vec<u8> {
     let (outboxes, sources) = (channels.outboxes.len() as u64, channels.expected.len() as u64);

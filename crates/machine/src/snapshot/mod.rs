@@ -16,9 +16,9 @@ use serde::de::DeserializeOwned;
 
 use crate::entry::DecodeError;
 use crate::state::{Role, State};
+use crate::stored::RoleV4;
 use catalog::CatalogImage;
 use rows::RowsImage;
-use stored::RoleV4;
 use whole::WholeImage;
 
 mod catalog;
@@ -27,7 +27,6 @@ mod moves;
 mod record_ids;
 mod requests;
 mod rows;
-pub(crate) mod stored;
 mod whole;
 
 const MAGIC: [u8; 4] = *b"PRMS";

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use base::{ShardId, TopicId};
 
-use super::stored::RowsMovesV7;
 use super::{inconsistent, put, take};
 use crate::entry::DecodeError;
 use crate::rows::Rows;
 use crate::rows::moves::{Import, IncomingMove, OutgoingMove, Phase, TopicMoves};
 use crate::rows::partition::Partition;
 use crate::rows::topic::TopicRows;
+use crate::stored::RowsMovesV7;
 
 pub(super) fn encode<'a>(
     topics: impl Iterator<Item = &'a TopicRows>,

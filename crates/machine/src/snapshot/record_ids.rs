@@ -6,12 +6,12 @@
 
 use base::TopicId;
 
-use super::stored::{IdV9, PartsV9, TopicIdsV9};
 use super::{inconsistent, put, take};
 use crate::entry::DecodeError;
 use crate::ids::KnownId;
 use crate::rows::Rows;
 use crate::rows::record_ids::{RecordIds, TopicIdsImage};
+use crate::stored::{IdV9, PartsV9, TopicIdsV9};
 
 /// Captured ids. Their memory is shared with the state.
 #[derive(Clone, Debug)]

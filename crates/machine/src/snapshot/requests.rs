@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use super::stored::BroughtV8;
 use super::{inconsistent, put, take};
 use crate::entry::DecodeError;
 use crate::rows::requests::{ForwardedRows, Requests, Run};
+use crate::stored::BroughtV8;
 
 pub(super) fn encode(requests: &Requests, mut bytes: Vec<u8>) -> Vec<u8> {
     for (&node, brought) in &requests.nodes {

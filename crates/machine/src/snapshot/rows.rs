@@ -18,18 +18,15 @@ use std::sync::Arc;
 use base::limits::PARTITIONS_PER_TOPIC_MAX;
 use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, Stripe, TopicId};
 
-use super::stored::{
-    CommittedOffsetV1, GroupRowsV4, GroupV1, MembershipV6, MembershipsV6, PartitionV1, PartsV7,
-    PartsV8, PartsV9, ProgressV2, RowsV4, TimeV3, TopicRowsV4,
-};
 use super::{
     APART_SINCE, BROUGHT_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MOVES_SINCE, RECORD_IDS_SINCE,
     channels, inconsistent, moves, put, record_ids, requests, take, with_room_for,
 };
 use crate::entry::DecodeError;
+use crate::group_name::validate_group_name;
 use crate::rows::Rows;
 use crate::rows::channels::Channels;
-use crate::rows::group::{CommittedOffset, Group, validate_group_name};
+use crate::rows::group::{CommittedOffset, Group};
 use crate::rows::lease_group::GroupRows;
 use crate::rows::memberships::{self, Memberships};
 use crate::rows::partition::Partition;
@@ -37,6 +34,10 @@ use crate::rows::progress::Progress;
 use crate::rows::requests::Requests;
 use crate::rows::topic::TopicRows;
 use crate::state::{Role, State};
+use crate::stored::{
+    CommittedOffsetV1, GroupRowsV4, GroupV1, MembershipV6, MembershipsV6, PartitionV1, PartsV7,
+    PartsV8, PartsV9, ProgressV2, RowsV4, TimeV3, TopicRowsV4,
+};
 use record_ids::RecordIdsImage;
 
 #[derive(Clone, Debug)]

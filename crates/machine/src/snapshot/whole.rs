@@ -22,7 +22,6 @@ use super::catalog::{
 use super::rows::{
     is_sound, put_groups, put_partitions, put_progress, take_group, take_partitions, take_progress,
 };
-use super::stored::{CatalogV1, DeliveryV2, LeaseGroupEndV2, LeaseGroupV2, TimeV3, TopicV1};
 use super::{inconsistent, put, take};
 use crate::catalog::document::Documents;
 use crate::catalog::lease_groups::LeaseGroup;
@@ -35,6 +34,7 @@ use crate::rows::lease_group::GroupRows;
 use crate::rows::partition::Partition;
 use crate::rows::topic::TopicRows;
 use crate::state::State;
+use crate::stored::{CatalogV1, DeliveryV2, LeaseGroupEndV2, LeaseGroupV2, TimeV3, TopicV1};
 
 /// The version that is written.
 pub(super) const VERSION: u16 = 3;

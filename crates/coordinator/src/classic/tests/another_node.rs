@@ -3,7 +3,7 @@
 use base::{Level, Levels};
 
 use super::*;
-use crate::stored_group::KeptError;
+use crate::stored_fields::KeptError;
 use crate::{Group, SessionTimeouts};
 
 const SESSIONS: SessionTimeouts = SessionTimeouts { consumer: SESSION, streams: SESSION };

@@ -11,7 +11,8 @@ use super::{
     ClassicGroup, Join, JoinGroupReply, JoinLimits, JoinRefused, LeavingMember, Phase, Protocol,
     Sync, SyncGroupReply,
 };
-use crate::member::{Client, Effects, Reply, Waiter};
+use crate::classic::{Effects, Reply, Waiter};
+use crate::client::Client;
 
 mod another_node;
 mod histories;

@@ -11,7 +11,8 @@ use world::Instant;
 use super::{ConsumerGroup, ConsumerLimits, Heartbeat, Report};
 use crate::assignment::Assignment;
 use crate::assignor::Assignor;
-use crate::member::{Client, JOINING, LEAVING, PAUSING};
+use crate::client::Client;
+use crate::members::{JOINING, LEAVING, PAUSING};
 use crate::reconcile::AssignmentSet;
 use crate::subscription::{Catalog, Topics};
 

@@ -3,15 +3,14 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::subscription::CatalogStamp;
+use crate::subscription::{Catalog, CatalogStamp, Topic};
 use uuid::Uuid;
 
 use super::status::StatusCode;
 use super::topology::{CopartitionGroup, Subtopology};
 use super::*;
 use crate::error::ErrorKind;
-use crate::member::JOINING;
-use crate::subscription::{Catalog, Topic};
+use crate::members::JOINING;
 
 mod another_node;
 mod topologies;

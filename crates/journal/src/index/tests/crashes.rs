@@ -3,7 +3,7 @@
 use super::world::World;
 use crate::index::RunTable;
 use crate::index::files::FileKind;
-use crate::journal::CompactionDecision;
+use crate::reclaim::CompactionDecision;
 
 /// Three full segments of three streams, all sealed and covered by a snapshot; most of the first
 /// is dead, all of the second.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::address::{Address, StoredBatches};
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, LogBodies, RunTable, Setup};
-use crate::journal::CompactionDecision;
+use crate::reclaim::CompactionDecision;
 use world::{Disk, DiskFile, SimulatedDisk};
 
 pub(super) use check::joined;
