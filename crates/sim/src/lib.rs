@@ -8,7 +8,7 @@
 //!
 //! The nodes of a cluster are a separate world (`cluster`).
 //!
-//! * [`run`]: a seed; [`report`]: its result
+//! * [`run`]: a seed; [`report`]: its result; [`panics`]: panics of any task
 //! * [`profile`]: the possible faults of a run
 //! * [`node`]: a node in a simulated world
 //! * [`network`]: its gateways, and connections to them
@@ -30,6 +30,7 @@ pub mod history;
 pub mod native;
 pub mod network;
 pub mod node;
+pub mod panics;
 pub mod profile;
 pub mod random;
 pub mod reading;

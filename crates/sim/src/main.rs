@@ -90,7 +90,7 @@ fn run(seed: u64, profile: Profile, printed: bool, logged: bool) -> ExitCode {
         // Times are the simulation's, which the trace has.
         tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(io::stderr).init();
     }
-    sim::run::watch_panics();
+    sim::panics::watch_panics();
     thread::spawn(move || {
         thread::sleep(ENDS_WITHIN);
         println!("seed {seed}: Progress does not hold: it does not end within {ENDS_WITHIN:?}");

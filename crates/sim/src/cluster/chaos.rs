@@ -6,8 +6,8 @@ use base::PartitionId;
 use tokio::time::sleep;
 use turmoil::Sim;
 
+use super::clients::producers::{PARTITIONS, TOPIC, leader};
 use super::place::{IntendedState, PlaceRequest, name};
-use super::producers::{PARTITIONS, TOPIC, leader};
 use super::{Shared, damage};
 use crate::random::Random;
 

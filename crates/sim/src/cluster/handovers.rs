@@ -10,8 +10,8 @@ use record::BatchOptions;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
-use super::consumers::{Consumer, ConsumerSession, group};
-use super::producers::{PARTITIONS, topic};
+use super::clients::consumers::{Consumer, ConsumerSession, group};
+use super::clients::producers::{PARTITIONS, topic};
 use crate::history::{SentRecord, sent_value};
 use crate::random::Random;
 use crate::verdict::Invariant;

@@ -9,7 +9,7 @@ use broker::{Broker, ShardStatus};
 use tokio::time::{Instant, sleep};
 
 use super::Shared;
-use super::producers::{PARTITIONS, leader, topic};
+use super::clients::producers::{PARTITIONS, leader, topic};
 use crate::random::Random;
 use crate::reading;
 use crate::verdict::Invariant;

@@ -12,33 +12,22 @@
 //! * `moves`: moves of partitions from shard to shard
 //! * `operator`: joining, draining, removing and replacing nodes
 //! * `upgrade`: programs of two versions, in profile `upgrade`
-//! * `producers`: the clients
-//! * `consumers`: clients that lease records, in profile `relays`; `leased`: their shared knowledge
-//! * `queues`: queues that are declared, filled and deleted by AMQP at any node, in profile `queues`
-//! * `registers`: offsets that are committed and read at any node, in profile `registers`
-//! * `readers`: clients that read, in profile `damage`
+//! * `clients`: the clients, with their knowledge
 //! * `stalls`: writes while one leader is cut off or its disk is full, in profile `stalls`
-//! * `resender`: a client that repeats jobs with ids
 //! * `judge`: final checks once everything is healed
 
 mod chaos;
+mod clients;
 mod clocks;
-mod consumers;
 mod damage;
 mod disks;
 mod handovers;
 mod host;
 mod images;
 mod judge;
-mod leased;
 mod moves;
 mod operator;
 mod place;
-mod producers;
-mod queues;
-mod readers;
-mod registers;
-mod resender;
 mod stalls;
 mod upgrade;
 
@@ -51,6 +40,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::history::History;
+use crate::panics::panicked;
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::report::Report;
@@ -58,10 +48,11 @@ use crate::trace::Trace;
 use crate::verdict::{Invariant, Verdict, Violation};
 
 use chaos::{Chaos, FaultInterval};
-use consumers::Consumer;
+use clients::consumers::Consumer;
+use clients::producers::Producer;
+use clients::{consumers, leased, queues, readers, registers, resender};
 use operator::Operator;
 use place::NodePlace;
-use producers::Producer;
 use upgrade::Versions;
 
 const SHARDS_MAX: u64 = 3;
@@ -293,7 +284,7 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         }
     }
     drop(sim);
-    if let Some(panic) = crate::run::panicked() {
+    if let Some(panic) = panicked() {
         verdict.violated(Invariant::Alive, panic);
     }
     let mut state = shared.lock();

@@ -7,8 +7,8 @@ use base::{PartitionId, ShardId};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
-use super::producers::{PARTITIONS, topic};
-use super::resender;
+use super::clients::producers::{PARTITIONS, topic};
+use super::clients::resender;
 use crate::random::Random;
 
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);

@@ -8,8 +8,9 @@ use broker::AppendError;
 use record::BatchOptions;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::clients::producers;
 use super::place::PlaceRequest;
-use super::{Shared, chaos, disks, producers};
+use super::{Shared, chaos, disks};
 use crate::random::Random;
 use crate::verdict::Invariant;
 use crate::workload::{RecordToSend, batch};

@@ -8,9 +8,10 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use world::RuntimeClock;
 
-use super::{Purpose, Run, panicked};
+use super::{Purpose, Run};
 use crate::checkers::groups::Group;
 use crate::network::Gateways;
+use crate::panics::panicked;
 use crate::profile::{Life, LifeEnd};
 use crate::verdict::{Invariant, Violation};
 use crate::workload::groups::Protocol;

@@ -4,7 +4,7 @@
 mod judge;
 mod life;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use world::SimulatedDisk;
@@ -24,22 +24,6 @@ const SHARDS_MAX: u32 = 3;
 const WALL_BEGINS_MS: i64 = 1_700_000_000_000;
 /// More than all steps of a run together.
 const WALL_SET_BACK_MAX_MS: i64 = 100 * 3_600_000;
-
-/// The first panic. A panic is a violation, also if the node continues after it.
-static PANIC: std::sync::Mutex<Option<String>> = std::sync::Mutex::new(None);
-
-/// Makes a panic of any task fail the run, without output of its own.
-pub fn watch_panics() {
-    std::panic::set_hook(Box::new(|panic| {
-        let mut first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert_with(|| panic.to_string());
-    }));
-}
-
-/// The first panic since the last call.
-pub(crate) fn panicked() -> Option<String> {
-    PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
 
 /// Runs a seed. Must be the first run of the process: the order of its maps follows from the seed, too.
 pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {

@@ -10,13 +10,13 @@ use base::PartitionId;
 use broker::{Broker, CommitOffset, ExecuteError, Unavailable};
 use tokio::time::{sleep, timeout};
 
-use super::Shared;
 use super::producers::{PARTITIONS, topic};
+use crate::cluster::Shared;
 use crate::random::Random;
 use crate::verdict::Invariant;
 
 /// Number of groups, each with one writer. Their coordinators are spread over the shards by name.
-pub(super) const GROUPS: usize = 6;
+pub(crate) const GROUPS: usize = 6;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 
 /// The registers of all groups, as clients know them.
@@ -65,7 +65,7 @@ fn group_name(group: usize) -> String {
 
 /// Commits one value after another in a group, at any node, until everything is healed. A commit without a reply
 /// is followed by the next one: values only rise, so the late one is rejected or overwritten by this same client.
-pub(super) async fn write(group: usize, shared: Shared, mut random: Random) {
+pub(crate) async fn write(group: usize, shared: Shared, mut random: Random) {
     let partition = PartitionId::new(topic(&shared, &mut random).await, 0);
     let name = group_name(group);
     while !shared.lock().is_healed {
@@ -101,7 +101,7 @@ pub(super) async fn write(group: usize, shared: Shared, mut random: Random) {
 }
 
 /// Reads registers and ends of partitions at any node until everything is healed.
-pub(super) async fn read(shared: Shared, mut random: Random) {
+pub(crate) async fn read(shared: Shared, mut random: Random) {
     let topic = topic(&shared, &mut random).await;
     while !shared.lock().is_healed {
         pause(&mut random, 40).await;

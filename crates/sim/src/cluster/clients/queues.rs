@@ -15,20 +15,20 @@ use std::time::Duration;
 use client_amqp::{AmqpError, Mode};
 use tokio::time::{sleep, timeout};
 
-use super::Shared;
-use super::place::name;
+use crate::cluster::Shared;
+use crate::cluster::place::name;
 use crate::network;
 use crate::random::Random;
 use crate::verdict::Invariant;
 
 /// Number of queues, each with one client.
-pub(super) const QUEUES: usize = 4;
+pub(crate) const QUEUES: usize = 4;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(12);
 const NOT_FOUND: u16 = 404;
 
 /// One queue, as its client knows it.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     queue: String,
     shared: Shared,
     random: Random,
@@ -65,13 +65,13 @@ enum QueueReply {
 }
 
 impl Client {
-    pub(super) fn new(queue: usize, shared: Shared, random: Random) -> Self {
+    pub(crate) fn new(queue: usize, shared: Shared, random: Random) -> Self {
         let queue = format!("queue-{queue}");
         Self { queue, shared, random, state: QueueState::Unknown, late: 0 }
     }
 
     /// Makes one request after the other until everything is healed.
-    pub(super) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         while !self.shared.lock().is_healed {
             let pause_ms = self.random.between(1, 150);
             sleep(Duration::from_millis(pause_ms)).await;

@@ -9,20 +9,20 @@ use broker::{AppendError, AppendedBatch, Broker, NewTopic, ProducerIdentity, Una
 use record::BatchOptions;
 use tokio::time::{sleep, timeout};
 
-use super::{PRODUCERS, Shared};
+use crate::cluster::{PRODUCERS, Shared};
 use crate::history::sent_value;
 use crate::random::Random;
 use crate::verdict::Invariant;
 use crate::workload::log::OpenBatchAppend;
 use crate::workload::{RecordToSend, batch};
 
-pub(super) const TOPIC: &str = "log";
-pub(super) const PARTITIONS: u32 = 6;
+pub(crate) const TOPIC: &str = "log";
+pub(crate) const PARTITIONS: u32 = 6;
 /// Without a reply in this time a client retries at another node: the node may be gone, with all its requests.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 
 #[derive(Debug)]
-pub(super) struct Producer {
+pub(crate) struct Producer {
     id: u32,
     shared: Shared,
     random: Random,
@@ -32,12 +32,12 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    pub(super) fn new(id: u32, shared: Shared, random: Random) -> Self {
+    pub(crate) fn new(id: u32, shared: Shared, random: Random) -> Self {
         Self { id, shared, random, next: 0, identity: None }
     }
 
     /// Appends until everything is healed, and then until pending appends are answered.
-    pub(super) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let topic = topic(&self.shared, &mut self.random).await;
         if self.id.is_multiple_of(2) {
             self.identify().await;
@@ -157,7 +157,7 @@ impl Producer {
 }
 
 /// The broker that leads the partition, if a node knows it and it runs.
-pub(super) fn leader(
+pub(crate) fn leader(
     shared: &Shared,
     random: &mut Random,
     partition: PartitionId,
@@ -168,11 +168,11 @@ pub(super) fn leader(
 }
 
 /// The topic, which is created if absent.
-pub(super) async fn topic(shared: &Shared, random: &mut Random) -> TopicId {
+pub(crate) async fn topic(shared: &Shared, random: &mut Random) -> TopicId {
     topic_named(TOPIC, PARTITIONS, shared, random).await
 }
 
-pub(super) async fn topic_named(
+pub(crate) async fn topic_named(
     name: &str,
     partitions: u32,
     shared: &Shared,
@@ -182,7 +182,7 @@ pub(super) async fn topic_named(
 }
 
 /// A topic with this configuration, which is created if absent.
-pub(super) async fn topic_with(
+pub(crate) async fn topic_with(
     name: &str,
     partitions: u32,
     config: &[(&str, &str)],

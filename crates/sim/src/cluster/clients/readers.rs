@@ -7,8 +7,8 @@ use base::PartitionId;
 use broker::StoredBatches;
 use tokio::time::{sleep, timeout};
 
-use super::Shared;
 use super::producers::{PARTITIONS, topic};
+use crate::cluster::Shared;
 use crate::random::Random;
 use crate::reading::sent_of_batches;
 use crate::verdict::Invariant;
@@ -18,7 +18,7 @@ const BYTES: usize = 64 << 10;
 
 /// Reads at random nodes until everything is healed. A failed read is retried; a successful one must return the
 /// sent records.
-pub(super) async fn read(shared: Shared, mut random: Random) {
+pub(crate) async fn read(shared: Shared, mut random: Random) {
     let topic = topic(&shared, &mut random).await;
     while !shared.lock().is_healed {
         let pause = random.between(1, 60);

@@ -40,7 +40,7 @@ pub(super) struct ObservedDelivery {
 
 #[derive(Debug, Default)]
 pub(crate) struct LeaseObservations {
-    pub(super) lease_ms: u64,
+    pub(crate) lease_ms: u64,
     records: BTreeMap<LeasedPosition, Record>,
     pub(super) rejected: u64,
 }
@@ -65,7 +65,7 @@ struct ObservedLease {
 }
 
 impl LeaseObservations {
-    pub(super) fn of(lease_ms: u64) -> Self {
+    pub(crate) fn of(lease_ms: u64) -> Self {
         Self { lease_ms, ..Self::default() }
     }
 

@@ -8,26 +8,26 @@ use broker::AppendError;
 use record::BatchOptions;
 use tokio::time::{sleep, timeout};
 
-use super::Shared;
 use super::producers::topic_with;
+use crate::cluster::Shared;
 use crate::random::Random;
 use crate::verdict::Invariant;
 use crate::workload::{RecordToSend, batch};
 
 const TOPIC: &str = "jobs-once";
-pub(super) const PARTITIONS: u32 = 2;
+pub(crate) const PARTITIONS: u32 = 2;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 /// Longer than any clock step: clocks that are set forward by hours end no window.
 const WINDOW_MS: &str = "315360000000";
 
 /// The topic, which is created if absent.
-pub(super) async fn topic(shared: &Shared, random: &mut Random) -> TopicId {
+pub(crate) async fn topic(shared: &Shared, random: &mut Random) -> TopicId {
     let config = [("dedup.window.ms", WINDOW_MS), ("retention.ms", "-1")];
     topic_with(TOPIC, PARTITIONS, &config, shared, random).await
 }
 
 /// Sends until everything is healed.
-pub(super) async fn send_again(shared: Shared, mut random: Random) {
+pub(crate) async fn send_again(shared: Shared, mut random: Random) {
     let topic = topic(&shared, &mut random).await;
     // The offsets of acknowledged jobs, by their numbers.
     let mut known: Vec<u64> = Vec::new();

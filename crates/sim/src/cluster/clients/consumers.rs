@@ -8,9 +8,9 @@ use broker::delivery::{Events, SettleError};
 use broker::{Broker, ConsumeOptions, Credit, Delivery, Event, LeaseSession, Settle, Settlement};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Shared;
 use super::leased::{LeaderTerm, LeaseEnd, LeasedPosition, ObservedDelivery};
 use super::producers::{PARTITIONS, leader, topic, topic_named};
+use crate::cluster::Shared;
 use crate::history::{SentRecord, sent_of};
 use crate::random::Random;
 use crate::reading;
@@ -26,20 +26,20 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const TWICE_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
-pub(super) struct Consumer {
+pub(crate) struct Consumer {
     id: u32,
     shared: Shared,
     random: Random,
 }
 
 /// One consumer's session at a node.
-pub(super) struct ConsumerSession {
+pub(crate) struct ConsumerSession {
     shared: Shared,
     /// A number, because a handle would keep a killed node in memory.
     node: u32,
     topic: TopicId,
     session: LeaseSession,
-    pub(super) held: Vec<Delivery>,
+    pub(crate) held: Vec<Delivery>,
     /// When it had last received all available records, and its node's leaderships at that time.
     received_ms: u64,
     led: Vec<Option<LeaderTerm>>,
@@ -69,12 +69,12 @@ impl ConsumerSession {
 }
 
 impl Consumer {
-    pub(super) fn new(id: u32, shared: Shared, random: Random) -> Self {
+    pub(crate) fn new(id: u32, shared: Shared, random: Random) -> Self {
         Self { id, shared, random }
     }
 
     /// Consumes at one node after the other until everything is healed.
-    pub(super) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let topic = topic(&self.shared, &mut self.random).await;
         topic_named(DEAD_LETTERS, PARTITIONS, &self.shared, &mut self.random).await;
         while !self.shared.lock().is_healed {
@@ -106,7 +106,7 @@ impl Consumer {
     }
 
     /// Begins to consume at a node; `None` if the node does not reply.
-    pub(super) async fn join(
+    pub(crate) async fn join(
         &mut self,
         broker: Broker,
         topic: TopicId,
@@ -130,7 +130,7 @@ impl Consumer {
     }
 
     /// Settles most received records, in any order, until the given time or until its node ends.
-    pub(super) async fn settle_until(
+    pub(crate) async fn settle_until(
         &mut self,
         at: &mut ConsumerSession,
         events: &mut Events,
@@ -153,7 +153,7 @@ impl Consumer {
     }
 
     /// Leaves with its leased records.
-    pub(super) fn leave(&self, at: &ConsumerSession) {
+    pub(crate) fn leave(&self, at: &ConsumerSession) {
         self.note(format_args!("leaves node {} with {}", at.node, at.held.len()));
         self.shared.lock().leased.leave(self.id);
     }
@@ -168,7 +168,7 @@ impl Consumer {
     }
 
     /// Returns whether more may come.
-    pub(super) async fn receive(
+    pub(crate) async fn receive(
         &self,
         events: &mut Events,
         at: &mut ConsumerSession,
@@ -267,7 +267,7 @@ fn place(delivery: &Delivery) -> LeasedPosition {
 }
 
 /// The group, which is created if absent.
-pub(super) async fn group(broker: &Broker, topic: TopicId, lease_ms: u64) -> Option<LeaseGroupId> {
+pub(crate) async fn group(broker: &Broker, topic: TopicId, lease_ms: u64) -> Option<LeaseGroupId> {
     let found = broker.catalog().lease_group_named(topic, GROUP).map(|group| group.id());
     if found.is_some() {
         return found;
@@ -282,7 +282,7 @@ pub(super) async fn group(broker: &Broker, topic: TopicId, lease_ms: u64) -> Opt
 
 /// Consumes the remaining records at each node in turn, once everything is healed. Then every record was seen, and
 /// every rejected one is a dead letter.
-pub(super) async fn judge(shared: &Shared, mut random: Random) {
+pub(crate) async fn judge(shared: &Shared, mut random: Random) {
     if let Err(why) = drain(shared, &mut random).await {
         let verdict = shared.lock().verdict.clone();
         verdict.violated(Invariant::Progress, why);
