@@ -9,7 +9,6 @@ use cluster::Node;
 use consensus::Role;
 use parking_lot::RwLock;
 use shard::Shard;
-use shard::barrier::CatalogVersions;
 use shard::delivery::handle::Handle;
 use shard::delivery::history::session_users::SessionUsers;
 use shard::delivery::unread::NodeUnread;
@@ -121,17 +120,6 @@ impl Peers {
         let handle = shard.delivery.get()?.clone();
         let node = Arc::clone(self.remote.as_ref()?.node());
         Some(ServingShard { node, shard, handle, role: reach.role.clone()? })
-    }
-
-    /// Returns the newest version of the catalog, from its leader.
-    pub async fn catalog_versions(
-        &self,
-        leader: Option<u32>,
-    ) -> Result<CatalogVersions, Unavailable> {
-        match (&self.remote, leader) {
-            (Some(remote), Some(leader)) => remote.catalog_versions(leader).await,
-            _ => Err(Unavailable::NotLeader),
-        }
     }
 
     /// Returns the index up to which the shard's leader has applied its log.

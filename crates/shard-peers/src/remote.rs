@@ -29,7 +29,6 @@ use crate::stored_status::StoredStatus;
 use crate::wire::{self, ExecutedCommand, PendingRemoteRequest};
 
 use shard::Shard;
-use shard::barrier::CatalogVersions;
 use shard::delivery::history::{HistoryQuery, HistoryReply, SessionUser};
 use shard::error::{FetchError, Unavailable};
 use shard::request::Request;
@@ -115,18 +114,6 @@ impl Remote {
                 .unwrap_or_else(|| Err("its leader does not understand that".to_owned())),
             Err(error) => Err(format!("its leader did not say whether it does so: {error}")),
         }
-    }
-
-    /// Queries the catalog's leader for the newest version.
-    pub(crate) async fn catalog_versions(
-        &self,
-        leader: u32,
-    ) -> Result<CatalogVersions, Unavailable> {
-        let (message, deadline) =
-            (wire::encode_catalog_versions_request(), Instant::now() + BARRIER_WITHIN);
-        let asking = self.node.ask(NodeId(leader.into()), ShardId::CATALOG, message, deadline);
-        let reply = asking.await.map_err(|error| unanswered(&error))?;
-        wire::catalog_versions(&reply.head)
     }
 
     /// Queries a node for the findings about its stored data.

@@ -270,10 +270,6 @@ pub fn encode_append_request(
     Message { head: bytes_of(&RemoteRequest::appends(batches, from)), body: bytes.to_vec() }
 }
 
-pub(crate) fn encode_catalog_versions_request() -> Message {
-    Message { head: bytes_of(&RemoteRequest::CatalogVersions), body: Vec::new() }
-}
-
 pub fn encode_catalog_versions_reply(versions: Result<CatalogVersions, Unavailable>) -> Bytes {
     bytes_of(&RemoteReply::CatalogVersions(versions))
 }
@@ -306,14 +302,6 @@ pub(crate) fn would_lead(answer: &[u8]) -> Option<bool> {
     match postcard::from_bytes(answer) {
         Ok(RemoteReply::WouldLead(would)) => Some(would),
         _ => None,
-    }
-}
-
-/// Decodes the leader's reply.
-pub(crate) fn catalog_versions(answer: &[u8]) -> Result<CatalogVersions, Unavailable> {
-    match postcard::from_bytes(answer) {
-        Ok(RemoteReply::CatalogVersions(versions)) => versions.map_err(elsewhere),
-        _ => Err(Unavailable::Unanswered),
     }
 }
 

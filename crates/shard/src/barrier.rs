@@ -2,9 +2,9 @@
 //!
 //! An entry found in the copy exists. An entry missing from it may exist all the same, since another node created it
 //! a moment ago. So before a gateway replies "no such", it passes a barrier and looks again. The catalog's leader
-//! confirms its leadership (ReadIndex) and returns its version; this node waits until its copy has that version. All
-//! callers during one barrier share the next one. A node that is alone needs no request. Readers of a shard with rows
-//! pass barriers of that shard.
+//! confirms its leadership (ReadIndex) and returns the index of its log; this node waits until it has applied the log up
+//! to there. All callers during one barrier share the next one. A node that is alone needs no request. Readers of a
+//! shard with rows pass barriers of that shard.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,8 @@ use tokio::sync::Mutex;
 
 use crate::error::Unavailable;
 
-/// Versions of the catalog: one grows with each change of topics and groups, the other with each change of documents.
+/// Versions of the catalog: one grows when topics and groups come, go or move, the other with each change of documents.
+/// Neither counts a change of configuration, so they are only sent to nodes of earlier versions, which ask for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CatalogVersions {
     definitions: u64,
@@ -25,10 +26,6 @@ pub struct CatalogVersions {
 impl CatalogVersions {
     pub fn of(catalog: &Catalog) -> Self {
         Self { definitions: catalog.version(), documents: catalog.documents_stamp() }
-    }
-
-    pub fn reach(self, other: Self) -> bool {
-        self.definitions >= other.definitions && self.documents >= other.documents
     }
 }
 
@@ -102,12 +99,5 @@ mod tests {
         let passed = join_all((0..3).map(|_| one())).await;
         assert!(passed.iter().all(Result::is_err));
         assert_eq!(asked.get(), 3);
-    }
-
-    #[test]
-    fn versions_reach_others_that_are_not_newer() {
-        let of = |definitions, documents| CatalogVersions { definitions, documents };
-        assert!(of(2, 3).reach(of(2, 3)) && of(2, 4).reach(of(1, 3)));
-        assert!(!of(1, 9).reach(of(2, 3)) && !of(9, 2).reach(of(2, 3)));
     }
 }

@@ -60,13 +60,13 @@ impl Broker {
     async fn pass_catalog_barrier(&self) -> Result<(), Unavailable> {
         let catalog = self.catalog_shard();
         loop {
-            let versions = match catalog.is_led_here() {
-                true => catalog.versions_now().await,
-                false => self.peers().catalog_versions(catalog.leader()).await,
+            let index = match catalog.is_led_here() {
+                true => catalog.read_index().await,
+                false => self.peers().read_index(catalog.leader(), catalog.id()).await,
             };
-            match versions {
-                Ok(versions) => {
-                    catalog.shard.reaches(versions).await;
+            match index {
+                Ok(index) => {
+                    catalog.shard.applied_to(index).await;
                     return Ok(());
                 }
                 Err(Unavailable::NotLeader | Unavailable::Unanswered) => sleep(RETRY_DELAY).await,

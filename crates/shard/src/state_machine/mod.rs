@@ -25,7 +25,6 @@ use record::BatchHeader;
 use tasks::Task;
 use tokio::sync::{Notify, watch};
 
-use crate::barrier::CatalogVersions;
 use crate::delivery::handle::Handle;
 use crate::document_watch::DocumentWatchers;
 use crate::pending_proposals::PendingProposals;
@@ -283,20 +282,6 @@ impl Shard {
             let mut more = pin!(self.applied_more.notified());
             more.as_mut().enable();
             if self.applied.load(Ordering::SeqCst) >= index {
-                return;
-            }
-            more.await;
-        }
-    }
-
-    /// Waits until this copy of the catalog has these versions.
-    pub async fn reaches(&self, versions: CatalogVersions) {
-        self.applied_awaited.fetch_add(1, Ordering::SeqCst);
-        let _leaves = WaiterGuard(&self.applied_awaited);
-        loop {
-            let mut more = pin!(self.applied_more.notified());
-            more.as_mut().enable();
-            if CatalogVersions::of(&self.state.read().catalog).reach(versions) {
                 return;
             }
             more.await;

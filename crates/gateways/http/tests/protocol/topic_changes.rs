@@ -127,9 +127,9 @@ async fn dry_run_reports_its_effect_and_changes_nothing() {
     }
 }
 
-#[tokio::test]
-async fn records_for_a_topic_just_created_at_another_node_are_accepted() {
-    let nodes = test_cluster::start_three_behind_gates().await;
+/// Three nodes behind gates, each with a server, and the place of one that does not lead the catalog.
+async fn three_servers() -> (Vec<TestNode>, Vec<Server>, usize) {
+    let nodes: Vec<TestNode> = test_cluster::start_three_behind_gates().await.into_iter().collect();
     let mut servers = Vec::new();
     for node in &nodes {
         node.broker.ready().await.expect("ready");
@@ -139,6 +139,30 @@ async fn records_for_a_topic_just_created_at_another_node_are_accepted() {
     }
     let follows = |node: &TestNode| !node.broker.leads_catalog();
     let here = nodes.iter().position(follows).expect("one leads");
+    (nodes, servers, here)
+}
+
+#[tokio::test]
+async fn configuration_changed_at_another_node_is_visible_at_once() {
+    let (nodes, servers, here) = three_servers().await;
+    let (server, other) = (&servers[here], &servers[(here + 1) % 3]);
+    make(other, "t", 1, json!({})).await;
+    server.get("/v1/topics/t/config").await.json();
+    let gate = nodes[here].gate();
+    gate.close();
+    let wanted = json!({"config": {"retention.bytes": "5000"}});
+    let changed = patch(other, "/v1/topics/t/config", &[], wanted).await;
+    let mut shown = pin!(server.get("/v1/topics/t/config"));
+    let early = timeout(Duration::from_millis(200), shown.as_mut()).await;
+    assert!(early.is_err(), "its copy is old: {early:?}");
+    gate.open();
+    let shown = timeout(SOON, shown).await.expect("soon");
+    assert_eq!(shown.json(), changed.json());
+}
+
+#[tokio::test]
+async fn records_for_a_topic_just_created_at_another_node_are_accepted() {
+    let (nodes, servers, here) = three_servers().await;
     let (server, other) = (&servers[here], &servers[(here + 1) % 3]);
     let gate = nodes[here].gate();
     gate.close();
