@@ -342,9 +342,11 @@ impl Session {
 
     /// Closes the connection for the client: first its pending work, then its exclusive queues, then the reply.
     fn close_connection(&mut self) {
-        self.abandon_channels();
-        let (topology, id) = (self.gateway.topology.clone(), self.id);
+        let left = self.leave_channels();
+        let (topology, vhost, id) = (self.gateway.topology.clone(), self.vhost.clone(), self.id);
         let future = async move {
+            // The error is logged, and no reason to keep the client.
+            let _ = left.end(vhost).await;
             topology.close_owner(id).await?;
             Ok(OperationResult::ConnectionClosed)
         };

@@ -3,7 +3,7 @@
 
 pub(crate) mod consumer;
 pub(crate) mod content;
-pub(crate) mod rejects;
+pub(crate) mod settles_in_flight;
 pub(crate) mod stream;
 pub(crate) mod transaction;
 pub(crate) mod unacked;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::channel::consumer::Consumer;
 use crate::channel::content::Content;
-use crate::channel::rejects::Rejects;
+use crate::channel::settles_in_flight::SettlesInFlight;
 use crate::channel::transaction::Transaction;
 use crate::channel::unacked::UnackedDeliveries;
 use crate::errors::{Exception, ReplyCode};
@@ -61,7 +61,9 @@ pub(crate) struct Channel {
     /// Settles not yet passed to the broker.
     pub(crate) settles: Vec<Settle>,
     /// Rejects whose dead letters the channel's next operations must be able to find.
-    pub(crate) rejects: Rejects,
+    pub(crate) rejects: SettlesInFlight,
+    /// The other settles that are not stored yet.
+    pub(crate) acknowledgements: SettlesInFlight,
     pub(crate) reply_name: Option<ReplyName>,
     /// Consumers of a queue that the channel itself is deleting. They are notified after the reply, because some
     /// clients expect the reply first.
@@ -127,7 +129,8 @@ impl Channel {
             unacked: UnackedDeliveries::default(),
             next_tag: 1,
             settles: Vec::new(),
-            rejects: Rejects::default(),
+            rejects: SettlesInFlight::default(),
+            acknowledgements: SettlesInFlight::default(),
             reply_name: None,
             cancelled: Vec::new(),
         }
@@ -162,10 +165,11 @@ impl Channel {
         {
             let settles = std::mem::take(&mut self.settles);
             let rejects = settles.iter().any(|it| it.settlement == Settlement::Reject);
-            // AMQP confirms no settle. Later reads of messages wait for the rejects before them.
+            // Later reads of messages wait for the rejects before them, the end of the channel for all.
             let reply = leases.settle(settles);
-            if rejects {
-                self.rejects.add(reply);
+            match rejects {
+                true => self.rejects.add(reply),
+                false => self.acknowledgements.add(reply),
             }
         }
     }

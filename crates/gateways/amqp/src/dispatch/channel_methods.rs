@@ -139,11 +139,7 @@ impl Session {
         let left = self.leave_channel(number);
         let vhost = self.vhost.clone();
         let future = async move {
-            if let Some(vhost) = vhost {
-                for queue in left {
-                    vhost.consumer_left(&queue).await?;
-                }
-            }
+            left.end(vhost).await?;
             Ok(OperationResult::ChannelClosed)
         };
         self.begin(number, ChannelClose::ID, future);

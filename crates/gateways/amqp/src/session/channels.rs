@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use broker::delivery::{LeaseSession, SessionUser};
+use documents::StoreError;
+use futures_util::future::join_all;
 use tasks::Task;
-use topology::Queue;
+use topology::{Queue, VirtualHost};
 
+use crate::channel::settles_in_flight::EndingLeases;
 use crate::channel::{Channel, ChannelEvents};
 use crate::errors::NamedEntity;
 use crate::session::Session;
@@ -40,7 +43,8 @@ impl Session {
     /// Ends everything that the channel does, at once. Its queues are notified in the background.
     pub(crate) fn abandon_channel(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
-        let left = leave(channel);
+        let mut left = LeftChannels::default();
+        left.add(channel);
         if let Some(content) = channel.content.take() {
             self.contents -= 1;
             self.arriving.discard(content.charged);
@@ -51,57 +55,93 @@ impl Session {
         if self.operation.as_ref().is_some_and(|operation| operation.channel == number) {
             self.operation = None;
         }
-        self.leave_queues_in_background(left);
+        self.end_in_background(left);
     }
 
     pub(crate) fn abandon_channels(&mut self) {
+        let left = self.leave_channels();
+        self.end_in_background(left);
+    }
+
+    /// Removes all channels.
+    pub(crate) fn leave_channels(&mut self) -> LeftChannels {
         // Messages that were published before are not taken back.
         self.hand_over();
-        let mut left = Vec::new();
+        let mut left = LeftChannels::default();
         for channel in self.channels.values_mut() {
             let charged = channel.content.take().map_or(0, |content| content.charged);
             self.arriving.discard(charged);
-            left.extend(leave(channel));
+            left.add(channel);
         }
         self.channels.clear();
         self.contents = 0;
         self.settling.clear();
         self.events.clear();
         self.operation = None;
-        self.leave_queues_in_background(left);
+        left
     }
 
-    fn leave_queues_in_background(&self, left: Vec<Arc<Queue>>) {
-        let Some(vhost) = self.vhost.clone().filter(|_| !left.is_empty()) else { return };
+    fn end_in_background(&self, left: LeftChannels) {
+        if left.is_empty() {
+            return;
+        }
+        let vhost = self.vhost.clone();
         tasks::spawn(Task::AmqpSessionEnd, async move {
-            for queue in left {
-                if let Err(fault) = vhost.consumer_left(&queue).await {
-                    tracing::warn!(queue = %queue.resource(), %fault, "a consumer left");
-                }
-            }
+            // The error is logged.
+            let _ = left.end(vhost).await;
         });
     }
 
-    /// Removes all consumers of a channel. Returns the queues that they consumed.
-    pub(crate) fn leave_channel(&mut self, number: u16) -> Vec<Arc<Queue>> {
-        let Some(channel) = self.channels.get_mut(&number) else { return Vec::new() };
+    /// Removes all consumers of a channel.
+    pub(crate) fn leave_channel(&mut self, number: u16) -> LeftChannels {
+        let mut left = LeftChannels::default();
+        let Some(channel) = self.channels.get_mut(&number) else { return left };
         if let Some(content) = channel.content.take() {
             self.contents -= 1;
             self.arriving.discard(content.charged);
         }
-        leave(channel)
+        left.add(channel);
+        left
     }
 }
 
-/// Dropping the lease session releases the channel's leases.
-fn leave(channel: &mut Channel) -> Vec<Arc<Queue>> {
-    channel.hand_over_settles();
-    channel.leases = None;
-    channel.tags.clear();
-    channel.reply_name = None;
-    let consumers = channel.consumers.drain().map(|(_, consumer)| consumer);
-    consumers
-        .filter(|consumer| !consumer.is_leaving)
-        .filter_map(|consumer| consumer.queue)
-        .collect()
+/// Remains of closed channels: lease sessions whose settles are not stored yet, and the queues that they consumed.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct LeftChannels {
+    leases: Vec<EndingLeases>,
+    queues: Vec<Arc<Queue>>,
+}
+
+impl LeftChannels {
+    /// Dropping the lease session releases the channel's leases.
+    fn add(&mut self, channel: &mut Channel) {
+        channel.hand_over_settles();
+        let consumers = channel.tags.drain().map(|(consumer, _)| consumer).collect();
+        let settles = [channel.rejects.take(), channel.acknowledgements.take()];
+        let leases = EndingLeases::new(channel.leases.take(), consumers, settles);
+        if !leases.is_over() {
+            self.leases.push(leases);
+        }
+        channel.reply_name = None;
+        let consumers = channel.consumers.drain().map(|(_, consumer)| consumer);
+        let remaining = consumers.filter(|consumer| !consumer.is_leaving);
+        self.queues.extend(remaining.filter_map(|consumer| consumer.queue));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.leases.is_empty() && self.queues.is_empty()
+    }
+
+    /// Waits until the settles are stored, ends the lease sessions, and notifies the queues.
+    pub(crate) async fn end(self, vhost: Option<VirtualHost>) -> Result<(), StoreError> {
+        join_all(self.leases.into_iter().map(EndingLeases::settled)).await;
+        let Some(vhost) = vhost else { return Ok(()) };
+        for queue in self.queues {
+            vhost.consumer_left(&queue).await.inspect_err(|fault| {
+                tracing::warn!(queue = %queue.resource(), %fault, "a consumer left");
+            })?;
+        }
+        Ok(())
+    }
 }

@@ -148,7 +148,7 @@ impl Session {
         let rejects = known.filter(|_| depends_on_dead_letters(method));
         let rejects = rejects.map(|channel| channel.rejects.take()).unwrap_or_default();
         let work = async move {
-            rejects.arrived().await;
+            rejects.stored().await;
             work.await
         };
         let task = tasks::spawn(Task::AmqpOperation, work);
