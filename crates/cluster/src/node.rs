@@ -307,7 +307,8 @@ impl Node {
     }
 
     /// Resolves once another node has refused this one permanently, with the reason: its binary does not support
-    /// the cluster's level, or its directory was set back.
+    /// the cluster's level, its directory was set back, or it is the first seed with a wiped disk, which took itself
+    /// for the founder of another cluster.
     pub async fn outdated(&self) -> String {
         let here = self.identity().at.node;
         loop {
@@ -321,13 +322,13 @@ impl Node {
                 Phase::Waiting { error: ConnectError::Refused(refusal), .. } => Some(refusal),
                 _ => None,
             });
-            let mut outdated = refusals.filter(|refusal| {
-                matches!(
-                    refusal,
-                    Refusal::LevelMissing { .. }
-                        | Refusal::SetBack { .. }
-                        | Refusal::LogLost { .. }
-                )
+            let mut outdated = refusals.filter(|refusal| match refusal {
+                Refusal::LevelMissing { .. }
+                | Refusal::SetBack { .. }
+                | Refusal::LogLost { .. } => true,
+                // An address of a founded cluster may be another cluster's by mistake. A seed is not.
+                Refusal::AnotherCluster { .. } => self.roster.is_founding(),
+                _ => false,
             });
             if let Some(refusal) = outdated.next() {
                 return refusal.to_string();

@@ -131,6 +131,11 @@ impl Roster {
         is_new.then_some(address)
     }
 
+    /// Whether not all seeds were seen yet.
+    pub(crate) fn is_founding(&self) -> bool {
+        matches!(self.state.lock().stage, Stage::Founding(_))
+    }
+
     /// All seeds were seen.
     pub(crate) fn founded(&self) {
         let stage = &mut self.state.lock().stage;

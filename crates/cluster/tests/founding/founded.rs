@@ -13,7 +13,7 @@ use crate::harness::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn first_seed_with_a_wiped_disk_stays_alone() {
+async fn first_seed_with_a_wiped_disk_stays_alone_and_ends() {
     let (places, seeds) = NodeSlot::several(3);
     let mut nodes = found(&places, &seeds).await;
     let cluster = nodes[0].identity().at.cluster;
@@ -26,6 +26,8 @@ async fn first_seed_with_a_wiped_disk_stays_alone() {
         assert_eq!(refused(&error), &Refusal::AnotherCluster { cluster, presented });
     }
     assert_eq!(wiped.all_seen().now_or_never(), None);
+    let reason = soon("the refusal", wiped.outdated()).await;
+    assert!(reason.contains("`--join` in place of `--seeds`"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
