@@ -1,10 +1,9 @@
-//! Settles of a channel that are not stored yet. AMQP confirms no settle, but two methods depend on them:
+//! Settles of a channel that are not stored yet. AMQP confirms no settle, but some methods depend on them:
 //!
-//! * A channel that rejects a message and then gets from the dead-letter queue, counts it or purges it must find the
-//!   dead letter. So these methods wait for the replies to the channel's rejects, which come after their dead letters
-//!   are stored.
-//! * A client that acknowledges, closes and receives the reply expects its acknowledgements to hold. The end of the
-//!   lease session would end their repetition at the next leader, so it waits for their replies.
+//! * `basic.get`, `queue.declare`, `queue.delete` and `queue.purge` must find the dead letters of the channel's earlier
+//!   rejects. They wait for the replies to the rejects, which come after the dead letters are stored.
+//! * `channel.close` and `connection.close` are confirmed after all settles are stored. The end of a lease session ends
+//!   the repetition of its settles at the next leader, so the session lasts until then.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use base::limits::BARRIER_WITHIN;
 use broker::delivery::{ConsumerId, LeaseSession, SettleReply};
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
 /// Replies kept before those that have arrived are dropped.
@@ -43,6 +42,11 @@ impl SettlesInFlight {
         self.replies.retain_mut(|reply| reply.now_or_never().is_none());
     }
 
+    /// Adds the settles of `other`.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.replies.append(&mut other.replies);
+    }
+
     /// Takes the settles in flight, to wait for them.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)
@@ -58,38 +62,33 @@ impl SettlesInFlight {
     }
 }
 
-/// The lease session of a channel that is closed, until the channel's settles are stored.
-#[derive(Debug, Default)]
+/// The lease session of a closed channel, until the channel's settles are stored.
+#[derive(Debug)]
 pub(crate) struct EndingLeases {
+    /// Dropping it ends the session.
     leases: Option<Arc<LeaseSession>>,
     consumers: Vec<ConsumerId>,
-    settles: [SettlesInFlight; 2],
+    settles: SettlesInFlight,
 }
 
 impl EndingLeases {
-    /// Without settles in flight the session ends at once.
+    /// `None`: no settle is in flight, so the session ends at once.
     pub(crate) fn new(
         leases: Option<Arc<LeaseSession>>,
         consumers: Vec<ConsumerId>,
-        mut settles: [SettlesInFlight; 2],
-    ) -> Self {
-        settles.iter_mut().for_each(SettlesInFlight::forget_stored);
-        match settles.iter().all(|it| it.replies.is_empty()) {
-            true => Self::default(),
-            false => Self { leases, consumers, settles },
-        }
+        mut settles: SettlesInFlight,
+    ) -> Option<Self> {
+        settles.forget_stored();
+        (!settles.replies.is_empty()).then_some(Self { leases, consumers, settles })
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.settles.iter().all(|it| it.replies.is_empty())
-    }
-
-    /// Waits for the settles, without further deliveries, and ends the session.
-    pub(crate) async fn settled(self) {
-        if let Some(leases) = &self.leases {
-            join_all(self.consumers.iter().map(|consumer| leases.cancel(*consumer))).await;
-        }
-        join_all(self.settles.map(SettlesInFlight::stored)).await;
+    /// Cancels the consumers, and waits until the settles are stored, for [`BARRIER_WITHIN`] at most.
+    pub(crate) async fn end(self) {
+        let Self { leases, consumers, settles } = self;
+        let cancelled =
+            consumers.iter().filter_map(|consumer| Some(leases.as_ref()?.cancel(*consumer)));
+        // A shard without a leader answers neither.
+        let _ = timeout(BARRIER_WITHIN, join(join_all(cancelled), settles.stored())).await;
     }
 }
 
@@ -103,16 +102,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lease_session_ends_after_its_settles_are_stored() {
         let (rejected, acknowledged) = (oneshot::channel(), oneshot::channel());
-        let (mut rejects, mut acknowledgements) = <(SettlesInFlight, SettlesInFlight)>::default();
-        rejects.add(SettleReply::one(1, rejected.1));
+        let (mut settles, mut acknowledgements) = <(SettlesInFlight, SettlesInFlight)>::default();
+        settles.add(SettleReply::one(1, rejected.1));
         acknowledgements.add(SettleReply::one(1, acknowledged.1));
-        let ending = EndingLeases::new(None, Vec::new(), [rejects, acknowledgements]);
-        assert!(!ending.is_over());
-        let mut settled = std::pin::pin!(ending.settled());
+        settles.append(acknowledgements);
+        let ending = EndingLeases::new(None, Vec::new(), settles).expect("settles are in flight");
+        let mut ended = std::pin::pin!(ending.end());
         rejected.0.send(vec![Ok(())]).expect("awaited");
-        assert!(timeout(Duration::from_secs(1), settled.as_mut()).await.is_err());
+        assert!(timeout(Duration::from_secs(1), ended.as_mut()).await.is_err());
         acknowledged.0.send(vec![Ok(())]).expect("awaited");
-        timeout(Duration::ZERO, settled).await.expect("stored");
+        timeout(Duration::ZERO, ended).await.expect("stored");
     }
 
     #[test]
@@ -121,8 +120,6 @@ mod tests {
         let mut settles = SettlesInFlight::default();
         settles.add(SettleReply::one(1, answer));
         reply.send(vec![Ok(())]).expect("kept");
-        assert!(
-            EndingLeases::new(None, Vec::new(), [settles, SettlesInFlight::default()]).is_over()
-        );
+        assert!(EndingLeases::new(None, Vec::new(), settles).is_none());
     }
 }

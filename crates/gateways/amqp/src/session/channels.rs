@@ -118,11 +118,9 @@ impl LeftChannels {
     fn add(&mut self, channel: &mut Channel) {
         channel.hand_over_settles();
         let consumers = channel.tags.drain().map(|(consumer, _)| consumer).collect();
-        let settles = [channel.rejects.take(), channel.acknowledgements.take()];
-        let leases = EndingLeases::new(channel.leases.take(), consumers, settles);
-        if !leases.is_over() {
-            self.leases.push(leases);
-        }
+        let mut settles = channel.rejects.take();
+        settles.append(channel.acknowledgements.take());
+        self.leases.extend(EndingLeases::new(channel.leases.take(), consumers, settles));
         channel.reply_name = None;
         let consumers = channel.consumers.drain().map(|(_, consumer)| consumer);
         let remaining = consumers.filter(|consumer| !consumer.is_leaving);
@@ -135,7 +133,7 @@ impl LeftChannels {
 
     /// Waits until the settles are stored, ends the lease sessions, and notifies the queues.
     pub(crate) async fn end(self, vhost: Option<VirtualHost>) -> Result<(), StoreError> {
-        join_all(self.leases.into_iter().map(EndingLeases::settled)).await;
+        join_all(self.leases.into_iter().map(EndingLeases::end)).await;
         let Some(vhost) = vhost else { return Ok(()) };
         for queue in self.queues {
             vhost.consumer_left(&queue).await.inspect_err(|fault| {
