@@ -1,4 +1,6 @@
 //! Starting tasks and threads.
+//!
+//! Futures of tasks are boxed: the compiler generates the runtime's code for a task once, and not for each future.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -35,19 +37,13 @@ async fn within<F: Future>(task: Task, future: F) -> F::Output {
     .await
 }
 
-/// A task's future behind a pointer: the compiler generates the runtime's code for a task once, and not for each future.
-fn boxed(future: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, ()> {
-    Box::pin(future)
-}
-
 /// Starts a task. If the task's end ends the process, the caller either uses [`vital`] or detects the return itself.
 pub fn spawn<F>(task: Task, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let future: BoxFuture<'static, F::Output> = Box::pin(future);
-    tokio::spawn(named(task, future))
+    tokio::spawn(named(task, future.boxed()))
 }
 
 /// Starts a vital task: its end is reported as a failure, unless the node is stopping.
@@ -56,7 +52,7 @@ pub fn vital(
     future: impl Future<Output = ()> + Send + 'static,
     failure: &Failure,
 ) -> JoinHandle<()> {
-    watch_vital(task, boxed(future), failure.clone())
+    watch_vital(task, future.boxed(), failure.clone())
 }
 
 fn watch_vital(task: Task, future: BoxFuture<'static, ()>, failure: Failure) -> JoinHandle<()> {
@@ -77,7 +73,7 @@ pub fn watched(
     future: impl Future<Output = ()> + Send + 'static,
     on_panic: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
-    watch(task, boxed(future), boxed(on_panic))
+    watch(task, future.boxed(), on_panic.boxed())
 }
 
 fn watch(
@@ -114,7 +110,7 @@ pub struct Set(JoinSet<()>);
 
 impl Set {
     pub fn spawn(&mut self, task: Task, future: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(within(task, boxed(future)));
+        self.0.spawn(within(task, future.boxed()));
     }
 
     pub fn len(&self) -> usize {
