@@ -102,3 +102,16 @@ impl CatalogNeed {
         HANDLED.iter().find(|(known, ..)| *known == api).map_or(Self::All, |(.., need)| *need)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_request_is_listed_once() {
+        let listed: BTreeSet<i16> = HANDLED.iter().map(|(api, ..)| *api as i16).collect();
+        assert_eq!(listed.len(), HANDLED.len());
+    }
+}
