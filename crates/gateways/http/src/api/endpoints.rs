@@ -78,8 +78,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/topic-permissions" Administer NOTHING parameters::none;
     GET "/topic-permissions/{vhost}/{user}" Administer NOTHING parameters::none;
     PUT "/topic-permissions/{vhost}/{user}" Administer DOCUMENT parameters::no_topic_permissions;
-    DELETE "/topic-permissions/{vhost}/{user}" Administer NOTHING parameters::nothing_to_clear;
-    DELETE "/topic-permissions/{vhost}/{user}/{exchange}" Administer NOTHING parameters::nothing_to_clear;
+    DELETE "/topic-permissions/{vhost}/{user}" Administer NOTHING parameters::always_absent;
+    DELETE "/topic-permissions/{vhost}/{user}/{exchange}" Administer NOTHING parameters::always_absent;
     GET "/vhost-limits" Manage NOTHING limits::list_of_vhosts;
     GET "/vhost-limits/{vhost}" SeeVhost NOTHING limits::list_of_vhost;
     PUT "/vhost-limits/{vhost}/{name}" Administer DOCUMENT limits::set_of_vhost;
@@ -102,12 +102,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/parameters" SeePolicies NOTHING parameters::none;
     GET "/parameters/{component}" SeePolicies NOTHING parameters::none;
     GET "/parameters/{component}/{vhost}" SeePolicies NOTHING parameters::none;
-    GET "/parameters/{component}/{vhost}/{name}" SeePolicies NOTHING parameters::not_there;
+    GET "/parameters/{component}/{vhost}/{name}" SeePolicies NOTHING parameters::always_absent;
     PUT "/parameters/{component}/{vhost}/{name}" SetPolicies DOCUMENT parameters::no_parameters;
-    DELETE "/parameters/{component}/{vhost}/{name}" SetPolicies NOTHING parameters::nothing_to_clear;
+    DELETE "/parameters/{component}/{vhost}/{name}" SetPolicies NOTHING parameters::always_absent;
     GET "/global-parameters" Administer NOTHING parameters::global;
     GET "/global-parameters/{name}" Administer NOTHING parameters::one_global;
-    DELETE "/global-parameters/{name}" Administer NOTHING parameters::nothing_to_clear;
+    DELETE "/global-parameters/{name}" Administer NOTHING parameters::always_absent;
     PUT "/global-parameters/{name}" Administer DOCUMENT parameters::no_parameters;
     GET "/stream/connections" Manage NOTHING parameters::none;
     GET "/stream/connections/{vhost}" SeeVhost NOTHING parameters::none;

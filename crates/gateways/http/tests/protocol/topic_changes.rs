@@ -129,7 +129,7 @@ async fn dry_run_reports_its_effect_and_changes_nothing() {
 
 /// Three nodes behind gates, each with a server, and the place of one that does not lead the catalog.
 async fn three_servers() -> (Vec<TestNode>, Vec<Server>, usize) {
-    let nodes: Vec<TestNode> = test_cluster::start_three_behind_gates().await.into_iter().collect();
+    let nodes = test_cluster::start_three_behind_gates().await;
     let mut servers = Vec::new();
     for node in &nodes {
         node.broker.ready().await.expect("ready");

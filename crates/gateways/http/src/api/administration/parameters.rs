@@ -30,13 +30,8 @@ pub(in crate::api) async fn one_global(call: &Call) -> Outcome {
     Ok(list::one(&call.query, found.ok_or_else(ApiError::not_found)?))
 }
 
-/// One item of an empty list.
-pub(in crate::api) async fn not_there(_: &Call) -> Outcome {
-    Err(ApiError::not_found())
-}
-
-/// Tools treat 404 as success here.
-pub(in crate::api) async fn nothing_to_clear(_: &Call) -> Outcome {
+/// An item of a list that is always empty. Tools treat 404 of a deletion as success.
+pub(in crate::api) async fn always_absent(_: &Call) -> Outcome {
     Err(ApiError::not_found())
 }
 
