@@ -45,6 +45,8 @@ impl Level {
     pub const METADATA_UNITS: Self = Self(7);
     /// Exchanges may be of the type `x-federation-upstream`.
     pub const FEDERATION: Self = Self(7);
+    /// A change of the catalog is answered once all connected nodes follow it.
+    pub const PROPAGATION: Self = Self(8);
 
     /// Features that a cluster gains at this level, in words. `None`: this binary does not know the level.
     pub const fn brings(self) -> Option<&'static str> {
@@ -70,6 +72,10 @@ impl Level {
                 "a record is recognised by its id (`dedup.window.ms`) also after it was settled and deleted, after a restart, \
                  with another leader and in another shard, and a leader reads no log for it before it serves; a node whose \
                  disk was set back to an image taken while it ran is refused by the others",
+            ),
+            8 => Some(
+                "a binding, a right or a configuration that was set through one node is in force on all connected nodes once it \
+                 is confirmed",
             ),
             // The level of a test binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
@@ -101,7 +107,7 @@ pub struct Levels {
 
 impl Levels {
     /// The levels of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level(7) };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level(8) };
     /// The levels of a binary that reports none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 

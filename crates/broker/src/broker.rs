@@ -37,6 +37,7 @@ use crate::leadership::leader_gossip::LeaderGossip;
 use crate::leadership::{gossip_forwarding, leader_balance, majority_report, slow_disk};
 use crate::opening::local_shard::{OpeningContext, open_shard};
 use crate::opening::{cluster_id, founding, layout, level};
+use crate::propagation::{self, Propagation};
 use crate::remote::forwarding::ForwardQueue;
 use crate::remote::peer_service::PeerService;
 use crate::remote::remote_watch;
@@ -66,6 +67,7 @@ struct Inner {
     /// Connections to the leader of each shard with rows. Empty where the node is alone.
     forward_queues: Vec<Arc<ForwardQueue>>,
     barriers: Barriers,
+    propagation: Arc<Propagation>,
     leader_gossip: Arc<LeaderGossip>,
     disk_health: Arc<DiskHealth>,
     behind_at_open: u64,
@@ -95,7 +97,7 @@ struct Tasks {
     scrubbing: JoinHandle<()>,
     tracing: JoinHandle<()>,
     /// `None` where the node is alone.
-    leading: Option<[JoinHandle<()>; 4]>,
+    leading: Option<[JoinHandle<()>; 6]>,
 }
 
 /// Interval of checks for a leader.
@@ -137,7 +139,8 @@ impl Broker {
         let remote = options.cluster.as_ref().map(Remote::new);
         let peers = Arc::new(Peers::new(remote));
         let (relays, health) = (Arc::<Relays>::default(), Arc::<DiskHealth>::default());
-        let led_here = PeerService::new(&peers, &relays, &health);
+        let propagation = Arc::<Propagation>::default();
+        let led_here = PeerService::new(&peers, &relays, &health, &propagation);
         if let Some(cluster) = &options.cluster {
             cluster.groups().serve_proxy(Arc::clone(&led_here) as _);
         }
@@ -219,6 +222,7 @@ impl Broker {
             _relays: relays,
             level: Arc::clone(&level),
             barriers: Barriers::default(),
+            propagation: Arc::clone(&propagation),
             leader_gossip: Arc::default(),
             disk_health: Arc::clone(&health),
             watchers,
@@ -270,11 +274,20 @@ impl Broker {
             let watchers = Arc::clone(&broker.0.watchers);
             let watching = remote_watch::run(Remote::new(node), shards.clone(), watchers);
             let looking = slow_disk::run(Arc::clone(node), health, shards);
+            let catalog = Arc::downgrade(&broker.0.shards[0]);
+            let checking = propagation::watch(Arc::clone(&propagation), catalog);
+            let weak = broker.downgrade();
+            let recovering = propagation::recover(propagation, move || {
+                let broker = weak.upgrade()?;
+                Some(async move { broker.catalog_is_current().await }.boxed())
+            });
             let tasks = [
                 (Task::Leading, spreading.boxed()),
                 (Task::SlowDisk, looking.boxed()),
                 (Task::GroupsHeard, gossip_forwarding.boxed()),
                 (Task::WatchedElsewhere, watching.boxed()),
+                (Task::Propagation, checking.boxed()),
+                (Task::Propagation, recovering.boxed()),
             ];
             tasks.map(|(task, run)| tasks::vital(task, run, &failure))
         });
@@ -345,6 +358,10 @@ impl Broker {
 
     pub(crate) fn barriers(&self) -> &Barriers {
         &self.0.barriers
+    }
+
+    pub(crate) fn propagation(&self) -> &Propagation {
+        &self.0.propagation
     }
 
     pub(crate) fn leader_gossip(&self) -> &LeaderGossip {

@@ -26,7 +26,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Broker {
     /// Proposes a command to the log of its shard, on any leader, and returns the outcome once it is durable and
-    /// applied. By then the shards have adopted a change of the catalog.
+    /// applied. By then the shards have adopted a change of the catalog, and the connected nodes follow it.
     #[tasks::boxed]
     pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
         // Nodes of an earlier version could not read the command.
@@ -38,6 +38,7 @@ impl Broker {
             Home::Catalog => {
                 let outcome = self.execute_in_time(self.catalog_shard(), command).await?;
                 self.adopted().await?;
+                self.propagated().await;
                 Ok(outcome)
             }
             Home::Rows => self.execute_in(self.home_of_command(&command), command).await,

@@ -6,6 +6,7 @@
 //! * `opening`: a node's data directory, and its shards; [`restore`] and [`recovery`] prepare one
 //! * `leadership`: leaders of the shards, and gossip on them; `remote`: requests to and from other nodes
 //! * [`catalog`]: topics, groups and documents, and changing them; `adoption`: rows follow the catalog
+//! * `propagation`: a change of the catalog is confirmed once every connected node follows it
 //! * `routing`: the shard of a partition or group
 //! * [`shard_client`]: queries and changes of partitions, progress and committed offsets
 //! * `producer_appends`: entry points for appends; `command_execution`: commands in the log of their shard
@@ -32,6 +33,7 @@ mod opening;
 mod operator_requests;
 mod options;
 mod producer_appends;
+mod propagation;
 mod remote;
 mod routing;
 pub mod shard_client;

@@ -181,6 +181,11 @@ impl<T: Transport> Channel<T> {
         for queue in queues {
             self.publish("", queue, body);
         }
+        self.all_confirmed().await
+    }
+
+    /// Sends pending frames and waits until all published messages are confirmed.
+    pub async fn all_confirmed(&mut self) -> Result<(), AmqpError> {
         let mut refused = None;
         while !self.unconfirmed.is_empty() {
             let confirms = self.confirms().await?;

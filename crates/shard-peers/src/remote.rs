@@ -88,6 +88,14 @@ impl Remote {
         wire::read_index(&reply.head)
     }
 
+    /// Requests a node to follow the catalog's log up to `index`. Returns true once it does, or knows that it is
+    /// behind; false if it did not reply.
+    pub async fn follow_catalog(&self, node: NodeId, index: u64, deadline: Instant) -> bool {
+        let message = wire::encode_follow_catalog_request(index);
+        let reply = self.node.ask(node, ShardId::CATALOG, message, deadline).await;
+        reply.is_ok_and(|reply| wire::follows_catalog(&reply.head))
+    }
+
     /// Whether a node would lead well: it replies at once, and its disk is well.
     pub async fn would_lead(&self, node: u64) -> bool {
         self.has_well_disk(node).await == Some(true)

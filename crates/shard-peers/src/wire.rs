@@ -92,6 +92,10 @@ enum RemoteRequest {
         number: u64,
         batches: Vec<Batch>,
     },
+    /// To any node: follow the catalog's log up to this index, then reply.
+    FollowCatalog {
+        index: u64,
+    },
 }
 
 base::levels!(RemoteRequest {
@@ -100,6 +104,7 @@ base::levels!(RemoteRequest {
     MOVES_SINCE => Import;
     Level::REPLICAS => Members | BackUp;
     Level::NUMBERED => Bring;
+    Level::PROPAGATION => FollowCatalog;
     @ Self::Rows(question) => question.level();
     @ Self::Execute { command } => command.level();
 });
@@ -149,12 +154,15 @@ enum RemoteReply {
     Members(Result<BTreeSet<u64>, Unavailable>),
     /// Bytes are in the body.
     BackedUp(Result<BackupPart, BackupError>),
+    /// False: the node is behind, and knows it.
+    FollowsCatalog(bool),
 }
 
 base::levels!(RemoteReply {
     Level::FIRST => Append | Receive | Execute | CatalogVersions | WouldLead | ReadIndex | Groups
         | Stored | HandOver | Looked | SessionUsers;
     Level::REPLICAS => Rows | Members | BackedUp;
+    Level::PROPAGATION => FollowsCatalog;
 });
 
 /// A request awaiting the reply of another node.
@@ -190,6 +198,7 @@ pub enum DecodedRequest {
     Relay(Bytes, Bytes),
     CatalogVersions,
     WouldLead,
+    FollowCatalog(u64),
     ReadIndex,
     Groups,
     Stored,
@@ -339,6 +348,9 @@ pub fn decode(message: ReceivedMessage, asker: NodeId) -> Option<DecodedRequest>
         }
         RemoteRequest::CatalogVersions => return Some(DecodedRequest::CatalogVersions),
         RemoteRequest::WouldLead => return Some(DecodedRequest::WouldLead),
+        RemoteRequest::FollowCatalog { index } => {
+            return Some(DecodedRequest::FollowCatalog(index));
+        }
         RemoteRequest::ReadIndex => return Some(DecodedRequest::ReadIndex),
         RemoteRequest::Groups => return Some(DecodedRequest::Groups),
         RemoteRequest::Stored => return Some(DecodedRequest::Stored),

@@ -80,6 +80,7 @@ table! {
     Leading: "peer-leading", Process;
     GroupsHeard: "peer-groups-heard", Process;
     WatchedElsewhere: "peer-watching", Process;
+    Propagation: "peer-propagation", Process;
     Registration: "peer-registration", Process;
     Admission: "peer-admission", Process;
     Membership: "peer-membership", Process;

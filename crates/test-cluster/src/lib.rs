@@ -176,7 +176,7 @@ pub async fn start_three_with(journal: JournalOptions) -> Vec<TestNode> {
 ///
 /// If one of them does not start.
 pub async fn start_three_behind_gates() -> Vec<TestNode> {
-    start_nodes(options(), &[1; 3], true).await
+    start_nodes(options(), &[Levels::OURS.max.0; 3], true).await
 }
 
 /// Like [`start_three`]; each node's program supports the feature levels up to one of these.

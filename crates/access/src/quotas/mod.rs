@@ -133,6 +133,10 @@ impl Quotas {
         quotas.read()?;
         let following = follow(Arc::downgrade(&quotas.0), more);
         broker.vital(Task::Quotas, following);
+        let followed = Arc::downgrade(&quotas.0);
+        broker.follow_catalog(move || {
+            followed.upgrade().map(Quotas).inspect(Quotas::take_changes).is_some()
+        });
         Ok(quotas)
     }
 

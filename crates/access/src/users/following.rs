@@ -27,7 +27,7 @@ impl Users {
         is_there.then(Account::guest)?.ok()
     }
 
-    fn take_changes(&self) {
+    pub(super) fn take_changes(&self) {
         // Held until memory is up to date, so that a concurrent caller finds all changes.
         let documents = self.0.documents.lock();
         let read = match documents.take() {

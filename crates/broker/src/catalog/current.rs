@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base::Level;
 use base::limits::BARRIER_WITHIN;
 use links::{Lane, NodeId};
 use shard::document_watch::DocumentWatch;
@@ -49,6 +50,41 @@ impl Broker {
             biased;
             passed = timeout(BARRIER_WITHIN, passing) => passed.unwrap_or(Err(Unavailable::Unanswered)),
             () = self.catalog_shard().majority_is_absent() => Err(Unavailable::Unanswered),
+        }
+    }
+
+    /// Calls `catch_up` before a change of another node is confirmed. It brings a part of memory up to date with this
+    /// node's copy of the catalog, and returns false once that part is gone.
+    pub fn follow_catalog(&self, catch_up: impl Fn() -> bool + Send + Sync + 'static) {
+        self.propagation().add_follower(catch_up);
+    }
+
+    /// Whether this node may lack definitions that were confirmed at other nodes: gateways then wait for
+    /// [`Self::definitions_are_current`] before they route a message or judge a right.
+    pub fn may_lack_definitions(&self) -> bool {
+        !self.is_alone() && self.propagation().may_be_behind()
+    }
+
+    /// Waits until this node has all definitions that were confirmed at other nodes before the call. Fails if the
+    /// node has been behind for too long. Returns at once if no majority of the catalog's voters is connected, and the
+    /// node has been behind for too long: then the definitions that it has are used.
+    #[tasks::boxed]
+    pub async fn definitions_are_current(&self) -> Result<(), Unavailable> {
+        if self.is_alone() {
+            return Ok(());
+        }
+        match self.propagation().hold(self.catalog_shard()).await {
+            Err(_) if !self.catalog_shard().majority_is_connected() => Ok(()),
+            held => held,
+        }
+    }
+
+    /// Waits until every connected node follows the changes that this node's copy has, or knows that it is behind.
+    pub(crate) async fn propagated(&self) {
+        if let Some(remote) = self.peers().remote()
+            && self.level().now() >= Level::PROPAGATION
+        {
+            self.propagation().reach_all(remote, &self.catalog_shard().shard).await;
         }
     }
 

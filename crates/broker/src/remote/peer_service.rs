@@ -23,6 +23,7 @@ use upkeep::scrub::Scrubbing;
 use super::query_server;
 use crate::leadership::disk_health::DiskHealth;
 use crate::limits::HISTORY_WITHIN;
+use crate::propagation::Propagation;
 
 /// Replies to other nodes for as long as the broker is open.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub(crate) struct PeerService {
     shards: OnceLock<Vec<Weak<LocalShard>>>,
     catalog: OnceLock<Weak<LocalShard>>,
     health: Arc<DiskHealth>,
+    propagation: Arc<Propagation>,
     scrubbing: OnceLock<Arc<Scrubbing>>,
     backups: OnceLock<Arc<dyn SendsBackups>>,
 }
@@ -43,15 +45,17 @@ impl PeerService {
         peers: &Arc<Peers>,
         relays: &Arc<Relays>,
         health: &Arc<DiskHealth>,
+        propagation: &Arc<Propagation>,
     ) -> Arc<Self> {
         let (peers, relays) = (Arc::downgrade(peers), Arc::downgrade(relays));
-        let health = Arc::clone(health);
+        let (health, propagation) = (Arc::clone(health), Arc::clone(propagation));
         Arc::new(Self {
             peers,
             relays,
             shards: OnceLock::new(),
             catalog: OnceLock::new(),
             health,
+            propagation,
             scrubbing: OnceLock::new(),
             backups: OnceLock::new(),
         })
@@ -136,6 +140,16 @@ impl Proxy for PeerService {
                 let would = self.health.is_well(Instant::now());
                 return async move { Ok(Message::from_head(wire::encode_would_lead_reply(would))) }
                     .boxed();
+            }
+            Some(DecodedRequest::FollowCatalog(index)) => {
+                let catalog = self.catalog.get().and_then(Weak::upgrade);
+                let propagation = Arc::clone(&self.propagation);
+                return async move {
+                    let catalog = catalog.ok_or(Declined::NotServed)?;
+                    let follows = propagation.follow(&catalog.shard, index).await;
+                    Ok(Message::from_head(wire::encode_follows_catalog_reply(follows)))
+                }
+                .boxed();
             }
             Some(DecodedRequest::HandOver(to)) => {
                 let found = self.shard(shard);

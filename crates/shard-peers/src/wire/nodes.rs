@@ -42,6 +42,19 @@ pub(crate) fn stored(answer: &[u8]) -> Result<StoredStatus, Unavailable> {
     }
 }
 
+pub(crate) fn encode_follow_catalog_request(index: u64) -> Message {
+    Message { head: bytes_of(&RemoteRequest::FollowCatalog { index }), body: Vec::new() }
+}
+
+pub fn encode_follows_catalog_reply(follows: bool) -> Bytes {
+    bytes_of(&RemoteReply::FollowsCatalog(follows))
+}
+
+/// Whether the reply ends the wait for the node: it follows the catalog, or knows that it is behind.
+pub(crate) fn follows_catalog(answer: &[u8]) -> bool {
+    matches!(postcard::from_bytes(answer), Ok(RemoteReply::FollowsCatalog(_)))
+}
+
 pub(crate) fn encode_hand_over_request(to: u64) -> Message {
     Message { head: bytes_of(&RemoteRequest::HandOver { to }), body: Vec::new() }
 }

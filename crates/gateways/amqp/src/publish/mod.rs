@@ -43,6 +43,9 @@ impl Session {
         let Some((publish, encoded)) = content.read() else {
             return Err(Exception::new(ReplyCode::SyntaxError, "a message cannot be read"));
         };
+        if copy == CopyFreshness::AsItIs && self.gateway.broker.may_lack_definitions() {
+            return self.publish_by_confirmed(number, content);
+        }
         let each_queue = self.check_publish(publish.exchange, publish.routing_key)?;
         let mut properties = Properties::decode(encoded)
             .map_err(|malformed| Exception::new(ReplyCode::SyntaxError, malformed.to_string()))?;
@@ -63,12 +66,12 @@ impl Session {
             publish.exchange.is_empty() && publish.routing_key.starts_with(REPLY_TO_PREFIX);
         if leads_nowhere
             && !is_reply
-            && copy == CopyFreshness::AsItIs
+            && matches!(copy, CopyFreshness::AsItIs | CopyFreshness::Awaited)
             && !self.gateway.broker.is_alone()
         {
             return self.publish_by_current(number, content);
         }
-        if leads_nowhere && !is_reply && copy == CopyFreshness::Outdated && self.reject(number)? {
+        if !is_reply && copy == CopyFreshness::Outdated && self.reject(number)? {
             return Ok(());
         }
         let targets = routed?;
@@ -114,6 +117,23 @@ impl Session {
         let number = known.confirms.as_ref().map(|confirms| confirms.published);
         let generation = known.generation;
         self.kept.push(RetainedMessage { channel, generation, number, content, reply_name });
+    }
+
+    /// Routes the message once this node has all confirmed declarations.
+    fn publish_by_confirmed(&mut self, number: u16, content: Content) -> Result<(), Exception> {
+        let broker = self.gateway.broker.clone();
+        let waited = async move {
+            let copy = match broker.definitions_are_current().await {
+                Ok(()) => CopyFreshness::Awaited,
+                Err(error) => {
+                    tracing::debug!(%error, "a message cannot be routed by confirmed declarations");
+                    CopyFreshness::Outdated
+                }
+            };
+            Ok(OperationResult::MayRoute { content: Box::new(content), copy })
+        };
+        self.begin(number, BasicPublish::ID, waited);
+        Ok(())
     }
 
     /// Routes the message again once this node has all declarations of the cluster. No further frame of the client is

@@ -69,7 +69,7 @@ pub(crate) enum OperationResult {
     FoundVhost {
         vhost: VirtualHost,
     },
-    /// An unroutable message is to be routed again.
+    /// A message is to be routed again.
     MayRoute {
         content: Box<Content>,
         copy: CopyFreshness,
@@ -83,6 +83,8 @@ pub(crate) enum OperationResult {
 pub(crate) enum CopyFreshness {
     /// A missing entity may have been declared on another node a moment ago.
     AsItIs,
+    /// The message has waited for confirmed declarations. A missing entity may still have been declared a moment ago.
+    Awaited,
     /// It was refreshed after the message arrived.
     Current,
     /// The refresh failed: this node may lack declarations.

@@ -1,6 +1,7 @@
 //! Three nodes: a channel reads its own writes, whichever node leads the shard.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::properties::Properties;
@@ -88,6 +89,74 @@ async fn channel_reads_its_own_publishes_at_a_follower() {
         client.close().await;
         observer.close().await;
     }
+}
+
+/// A queue that is to be bound at another node, while the node of `client` is cut off. Bindings of the exchange
+/// `fan` at the node of `client` are known: none.
+async fn queue_without_binding() -> ChangedElsewhere {
+    let cluster = Cluster::of(test_cluster::start_three_behind_gates().await).await;
+    let here = cluster.follower_of_the_catalog();
+    let mut client = cluster.nodes[here].client().await;
+    let mut other = cluster.nodes[(here + 1) % 3].client().await;
+    let fan = ExchangeDeclare { exchange: "fan", kind: "fanout", ..ExchangeDeclare::default() };
+    client.call(1, fan).await;
+    let queue = "queue".to_owned();
+    other.declare(&queue).await;
+    client.declare("known").await;
+    client.bind("known", "fan", "").await;
+    client.select_confirms(1).await;
+    let gate = cluster.members[here].gate();
+    gate.close();
+    ChangedElsewhere { _cluster: cluster, gate, client, other, queue }
+}
+
+#[tokio::test]
+async fn bind_is_confirmed_once_the_connected_nodes_route_by_it() {
+    let mut cut_off = queue_without_binding().await;
+    let ChangedElsewhere { gate, client, other, queue, .. } = &mut cut_off;
+    other.send(1, QueueBind { queue, exchange: "fan", ..QueueBind::default() }).await;
+    other.is_silent().await;
+    gate.open();
+    let came = other.method(1).await;
+    assert!(matches!(came.method(), Method::QueueBindOk(_)), "{:?}", came.method());
+    client.publish(1, "fan", "", b"a").await;
+    client.confirmed_up_to(1, 1).await;
+    assert_eq!(other.queue_counts(queue).await.messages, 1);
+}
+
+#[tokio::test]
+async fn unbound_queue_gets_no_message_published_later_at_another_node() {
+    let cluster = Cluster::start().await;
+    let mut clients = Vec::new();
+    for node in &cluster.nodes {
+        let mut client = node.client().await;
+        client.select_confirms(1).await;
+        clients.push(client);
+    }
+    let fan = ExchangeDeclare { exchange: "fan", kind: "fanout", ..ExchangeDeclare::default() };
+    clients[0].call(1, fan).await;
+    for place in 0..3 {
+        clients[place].declare(&format!("queue {place}")).await;
+    }
+    let mut published = [0; 3];
+    for round in 0..30 {
+        let place = round % 3;
+        let queue = format!("queue {place}");
+        clients[place].bind(&queue, "fan", "").await;
+        publish_to_fan(&mut clients, &mut published, (place + 1) % 3).await;
+        let unbind = QueueUnbind { queue: &queue, exchange: "fan", ..QueueUnbind::default() };
+        clients[place].call(1, unbind).await;
+        publish_to_fan(&mut clients, &mut published, (place + 2) % 3).await;
+        let received = clients[place].queue_counts(&queue).await.messages;
+        assert_eq!(received as usize, round / 3 + 1, "only the first message of round {round}");
+    }
+}
+
+/// Publishes a message with one of the clients.
+async fn publish_to_fan(clients: &mut [Client], published: &mut [u64; 3], place: usize) {
+    clients[place].publish(1, "fan", "", b"a").await;
+    published[place] += 1;
+    clients[place].confirmed_up_to(1, published[place]).await;
 }
 
 /// A queue that was changed at another node, while the node of `client` is cut off from the change.
@@ -230,8 +299,16 @@ async fn message_is_nacked_while_its_queue_may_have_been_declared_elsewhere() {
     let Method::BasicNack(nack) = came.method() else { panic!("{:?}", came.method()) };
     assert_eq!((nack.delivery_tag, nack.multiple), (1, false));
     gate.open();
-    publish_mandatory(client, queue).await;
-    client.confirmed_up_to(1, 2).await;
+    // Messages are rejected until the node hears from the catalog's leader.
+    loop {
+        publish_mandatory(client, queue).await;
+        let came = client.method(1).await;
+        match came.method() {
+            Method::BasicNack(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Method::BasicAck(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
     assert_eq!(other.queue_counts(queue).await.messages, 1);
 }
 

@@ -98,6 +98,10 @@ pub(crate) async fn catalog(
             CatalogScope::Named => !params.is_ok_and(|params| are_known(&node.broker, &params)),
             CatalogScope::All => true,
         };
+        if need == CatalogScope::Named && !passes && node.broker.may_lack_definitions() {
+            // A node that stays behind serves records by the definitions that it has.
+            let _ = node.broker.definitions_are_current().await;
+        }
         if passes && let Err(why) = node.broker.catalog_is_current().await {
             let detail = format!("the catalog's leader does not answer: {why}");
             return Problem::busy(detail).into_response();

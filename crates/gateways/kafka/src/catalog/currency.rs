@@ -21,7 +21,11 @@ use crate::topic_ref::RequestedTopic;
 pub(crate) async fn pass(gateway: &Gateway, api: ApiKey) -> bool {
     let users = gateway.options.users.as_ref();
     let current = match (CatalogNeed::of(api), users) {
-        (CatalogNeed::Nothing | CatalogNeed::Topics, _) => return true,
+        (CatalogNeed::Nothing, _) => return true,
+        (CatalogNeed::Topics, _) if !gateway.broker.may_lack_definitions() => return true,
+        (CatalogNeed::Topics, _) => {
+            gateway.broker.definitions_are_current().await.map_err(|error| error.to_string())
+        }
         (CatalogNeed::Users, Some(users)) => {
             users.catch_up().await.map_err(|error| error.to_string())
         }

@@ -5,7 +5,8 @@
 //!
 //! * a queue that was declared exists at each node until it is deleted;
 //! * messages that were confirmed are counted at each node;
-//! * a queue that was deleted is empty once it is declared again.
+//! * a queue that was deleted is empty once it is declared again;
+//! * a queue that was bound gets what is published to its exchange at each node, until it is deleted.
 //!
 //! A request without a reply makes the queue's state unknown. The client then deletes the queue, until that is
 //! answered. Messages on a connection that broke may be routed afterwards, to a queue that was declared meanwhile.
@@ -33,6 +34,8 @@ pub(crate) struct Client {
     shared: Shared,
     random: Random,
     state: QueueState,
+    /// Whether its exchange was declared.
+    has_exchange: bool,
     /// Number of messages without a reply, which may still arrive.
     late: u32,
 }
@@ -42,15 +45,22 @@ enum QueueState {
     /// A request had no reply.
     Unknown,
     Deleted,
-    /// With this number of confirmed messages.
-    Exists(u32),
+    Exists {
+        /// Number of confirmed messages.
+        messages: u32,
+        /// Whether it is bound to its exchange.
+        is_bound: bool,
+    },
 }
 
 /// A request to one node.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Declare,
+    Bind,
     Publish(u32),
+    /// Publish to the exchange, to which another queue is bound as well.
+    PublishToExchange(u32),
     Count,
     Delete,
 }
@@ -67,7 +77,7 @@ enum QueueReply {
 impl Client {
     pub(crate) fn new(queue: usize, shared: Shared, random: Random) -> Self {
         let queue = format!("queue-{queue}");
-        Self { queue, shared, random, state: QueueState::Unknown, late: 0 }
+        Self { queue, shared, random, state: QueueState::Unknown, has_exchange: false, late: 0 }
     }
 
     /// Makes one request after the other until everything is healed.
@@ -87,7 +97,10 @@ impl Client {
             trace.note(format_args!("{queue}: {step:?} at {}: {answer:?}", name(place)));
             match answer {
                 Ok(Ok(answer)) => match self.state.after(step, answer, &mut self.late) {
-                    Ok(state) => self.state = state,
+                    Ok(state) => {
+                        self.state = state;
+                        self.has_exchange |= matches!(step, Step::Bind);
+                    }
                     Err(why) => {
                         let what = format!("{queue}, {step:?} at {}: {why}", name(place));
                         self.shared.lock().verdict.violated(Invariant::Catalog, what);
@@ -99,7 +112,7 @@ impl Client {
                 Ok(Err(AmqpError::Refused { .. })) => self.state = QueueState::Unknown,
                 Ok(Err(_)) | Err(_) => {
                     self.state = QueueState::Unknown;
-                    if let Step::Publish(messages) = step {
+                    if let Step::Publish(messages) | Step::PublishToExchange(messages) = step {
                         self.late += messages;
                     }
                 }
@@ -111,10 +124,14 @@ impl Client {
         match self.state {
             QueueState::Unknown => Step::Delete,
             QueueState::Deleted => Step::Declare,
-            QueueState::Exists(_) => match self.random.below(8) {
+            QueueState::Exists { .. } => match self.random.below(11) {
                 0 | 1 => Step::Delete,
                 2 | 3 => Step::Count,
                 4 => Step::Declare,
+                5 => Step::Bind,
+                6 | 7 if self.has_exchange => {
+                    Step::PublishToExchange(self.random.between(1, 5) as u32)
+                }
                 _ => Step::Publish(self.random.between(1, 5) as u32),
             },
         }
@@ -126,20 +143,40 @@ impl QueueState {
     fn after(self, step: Step, answer: QueueReply, late: &mut u32) -> Result<Self, String> {
         match (step, self, answer) {
             (Step::Delete, _, QueueReply::Done) => Ok(Self::Deleted),
-            (Step::Declare, Self::Deleted, QueueReply::Done) => Ok(Self::Exists(0)),
-            (Step::Declare, _, QueueReply::Done) => Ok(self),
-            (Step::Publish(_), Self::Exists(messages), QueueReply::Confirmed(more)) => {
-                Ok(Self::Exists(messages + more))
+            (Step::Declare, Self::Deleted, QueueReply::Done) => {
+                Ok(Self::Exists { messages: 0, is_bound: false })
             }
-            (Step::Count, Self::Exists(messages), QueueReply::Counted(found))
+            (Step::Declare, _, QueueReply::Done) => Ok(self),
+            (Step::Bind, Self::Exists { messages, .. }, QueueReply::Done) => {
+                Ok(Self::Exists { messages, is_bound: true })
+            }
+            (
+                Step::Publish(_),
+                Self::Exists { messages, is_bound },
+                QueueReply::Confirmed(more),
+            ) => Ok(Self::Exists { messages: messages + more, is_bound }),
+            (
+                Step::PublishToExchange(_),
+                Self::Exists { messages, is_bound },
+                QueueReply::Confirmed(more),
+            ) => {
+                let routed = if is_bound { more } else { 0 };
+                Ok(Self::Exists { messages: messages + routed, is_bound })
+            }
+            (Step::Count, Self::Exists { messages, is_bound }, QueueReply::Counted(found))
                 if (messages..=messages + *late).contains(&found) =>
             {
                 *late -= found - messages;
-                Ok(Self::Exists(found))
+                Ok(Self::Exists { messages: found, is_bound })
             }
             _ => Err(format!("{answer:?}, and the queue is {self:?}")),
         }
     }
+}
+
+/// The exchange of a queue.
+fn exchange(queue: &str) -> String {
+    format!("exchange-of-{queue}")
 }
 
 /// Uses a new connection. A rejected message is an error: the queue's state is unknown then.
@@ -148,6 +185,23 @@ async fn send_request(host: &str, queue: &str, step: Step) -> Result<QueueReply,
     let answer = match step {
         Step::Declare => channel.declare(&[queue.to_owned()], &[]).await.map(|()| QueueReply::Done),
         Step::Delete => channel.delete(queue).await.map(|()| QueueReply::Done),
+        Step::Bind => {
+            let sink = format!("sink-of-{queue}");
+            let declared = channel.declare(std::slice::from_ref(&sink), &[]).await;
+            let queues = [sink, queue.to_owned()];
+            match declared {
+                Ok(()) => {
+                    channel.fan_out(&exchange(queue), &queues).await.map(|()| QueueReply::Done)
+                }
+                Err(error) => Err(error),
+            }
+        }
+        Step::PublishToExchange(messages) => {
+            for _ in 0..messages {
+                channel.publish(&exchange(queue), "", b"message");
+            }
+            channel.all_confirmed().await.map(|()| QueueReply::Confirmed(messages))
+        }
         Step::Count => channel.ready(queue).await.map(QueueReply::Counted),
         Step::Publish(messages) => {
             let queues = vec![queue.to_owned(); messages as usize];
@@ -170,26 +224,43 @@ async fn send_request(host: &str, queue: &str, step: Step) -> Result<QueueReply,
 mod tests {
     use super::*;
 
+    /// A queue without a binding that has this number of messages.
+    fn with(messages: u32) -> QueueState {
+        QueueState::Exists { messages, is_bound: false }
+    }
+
+    #[test]
+    fn message_to_the_exchange_reaches_a_bound_queue_only() {
+        let mut after = |state: QueueState, step, answer| state.after(step, answer, &mut 0);
+        let published = |state| (state, Step::PublishToExchange(2), QueueReply::Confirmed(2));
+        let (state, step, answer) = published(with(3));
+        assert_eq!(after(state, step, answer), Ok(with(3)));
+        let bound = after(state, Step::Bind, QueueReply::Done).expect("it is bound");
+        let more = after(bound, step, answer).expect("it is confirmed");
+        assert_eq!(more, QueueState::Exists { messages: 5, is_bound: true });
+        assert!(after(more, Step::Count, QueueReply::Counted(3)).is_err());
+    }
+
     #[test]
     fn lost_messages_missing_queues_and_returned_messages_are_violations() {
-        let (exists, mut late) = (QueueState::Exists(3), 0);
+        let (exists, mut late) = (with(3), 0);
         let mut after = |state: QueueState, step, answer| state.after(step, answer, &mut late);
         assert_eq!(after(exists, Step::Count, QueueReply::Counted(3)), Ok(exists));
         for answer in [QueueReply::Counted(2), QueueReply::Counted(4), QueueReply::NotFound] {
             assert!(after(exists, Step::Count, answer).is_err(), "{answer:?}");
         }
         let more = after(exists, Step::Publish(2), QueueReply::Confirmed(2));
-        assert_eq!(more, Ok(QueueState::Exists(5)));
+        assert_eq!(more, Ok(with(5)));
         let deleted = after(exists, Step::Delete, QueueReply::Done).expect("it is deleted");
-        assert_eq!(after(deleted, Step::Declare, QueueReply::Done), Ok(QueueState::Exists(0)));
+        assert_eq!(after(deleted, Step::Declare, QueueReply::Done), Ok(with(0)));
         assert!(after(deleted, Step::Publish(1), QueueReply::Confirmed(1)).is_err());
     }
 
     #[test]
     fn message_without_a_reply_may_arrive_once() {
-        let (exists, mut late) = (QueueState::Exists(3), 1);
+        let (exists, mut late) = (with(3), 1);
         let more = exists.after(Step::Count, QueueReply::Counted(4), &mut late);
-        assert_eq!((more.clone(), late), (Ok(QueueState::Exists(4)), 0));
+        assert_eq!((more.clone(), late), (Ok(with(4)), 0));
         let more = more.expect("counted").after(Step::Count, QueueReply::Counted(5), &mut late);
         assert!(more.is_err());
     }
