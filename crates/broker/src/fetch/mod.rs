@@ -73,19 +73,32 @@ impl Broker {
     /// [`Broker::group_is_current`], or by [`ShardClient`](crate::ShardClient).
     #[tasks::boxed]
     pub async fn copies_are_current(&self, partitions: &[PartitionId]) -> Result<(), Unavailable> {
-        let places = self.places_of(partitions.iter().copied());
-        self.shards_are_current(places.iter().copied()).await?;
-        // This node's copy of the catalog may be older than a move.
+        let mut passed = BTreeSet::new();
+        loop {
+            let places = self.places_with(partitions);
+            if places.is_subset(&passed) {
+                return Ok(());
+            }
+            // This node's copy of the catalog may learn meanwhile of a topic, and a replica of a move.
+            self.shards_are_current(places.difference(&passed).copied()).await?;
+            passed.extend(places);
+        }
+    }
+
+    /// The shards that have these partitions or had them, as far as this node knows, as places in
+    /// [`Broker::shards_with_rows`].
+    fn places_with(&self, partitions: &[PartitionId]) -> BTreeSet<usize> {
         let shards = self.shards_with_rows();
         let has_moves = shards.iter().map(|shard| shard.shard.rows().has_moves());
         let has_moves: Vec<bool> = has_moves.collect();
-        let gone = places.into_iter().zip(partitions).filter_map(|(place, partition)| {
+        let places = self.places_of(partitions.iter().copied());
+        // This node's copy of the catalog may be older than a move.
+        let gone = places.iter().zip(partitions).filter_map(|(&place, partition)| {
             let rows = has_moves[place].then(|| shards[place].shard.rows())?;
             let to = rows.gone_to(*partition)?;
             shards.iter().position(|shard| shard.id() == to)
         });
-        let gone: BTreeSet<usize> = gone.collect();
-        self.shards_are_current(gone.into_iter()).await
+        places.iter().copied().chain(gone).collect()
     }
 
     /// Waits until this node's replica of a group's stored state is current.

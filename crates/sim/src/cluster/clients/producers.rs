@@ -142,8 +142,12 @@ impl Producer {
                 self.pause().await;
                 self.identity.is_none()
             }
-            // The node does not know the topic yet, or its disk is full.
-            Ok(Err(AppendError::UnknownPartition(_) | AppendError::StorageFull { .. })) => {
+            // The node does not know the topic yet, its disk is full, or the reply to an earlier refusal was lost.
+            Ok(Err(
+                AppendError::UnknownPartition(_)
+                | AppendError::StorageFull { .. }
+                | AppendError::RefusedBefore,
+            )) => {
                 self.pause().await;
                 false
             }
