@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn message_to_the_exchange_reaches_a_bound_queue_only() {
-        let mut after = |state: QueueState, step, answer| state.after(step, answer, &mut 0);
+        let after = |state: QueueState, step, answer| state.after(step, answer, &mut 0);
         let published = |state| (state, Step::PublishToExchange(2), QueueReply::Confirmed(2));
         let (state, step, answer) = published(with(3));
         assert_eq!(after(state, step, answer), Ok(with(3)));
