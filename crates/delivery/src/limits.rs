@@ -21,9 +21,16 @@ pub const RELAY_SESSIONS_MAX: usize = 1_000_000;
 /// Keep-alive interval of a relay, and the silence after which it ends.
 pub const RELAY_SIGN_EVERY: Duration = Duration::from_secs(2);
 pub const RELAY_SILENT_AFTER: Duration = Duration::from_secs(5);
-/// How long a new leader waits for the leases of sessions on other nodes before it hands out records. A lease
-/// presented later is invalid if its record was examined meanwhile.
-pub const LEASES_PRESENTED_WITHIN: Duration = Duration::from_millis(500);
+/// How long a new leader waits for the leases of sessions on connected nodes before it hands out records. A lease
+/// presented later is invalid if its record was examined meanwhile. A silent connection ends before.
+pub const LEASES_PRESENTED_WITHIN: Duration = Duration::from_secs(2);
+/// Interval at which it checks which nodes are connected.
+pub const PRESENTING_NODES_EVERY: Duration = Duration::from_millis(50);
+/// How long the leader keeps the leases of another node's sessions without a relay, unless that node's process looks
+/// gone. A node that lives begins the next relay at once.
+pub const RELAY_RESUMED_WITHIN: Duration = Duration::from_secs(2);
+/// Interval at which it checks whether that process looks gone.
+pub const RELAY_PROCESS_CHECKED_EVERY: Duration = Duration::from_millis(50);
 /// Leases that are presented in one message.
 pub const LEASES_PRESENTED_TOGETHER: usize = 1_000;
 /// An unused relay is closed after this time.

@@ -24,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) waiting: VecDeque<(LeaseGroupId, Assignment)>,
     pub(crate) limit: Option<u32>,
     pub(crate) held_back: bool,
+    /// Its node's relay has ended, and the next one has not presented its leases: it gets no deliveries.
+    pub(crate) suspended: bool,
     /// Its shares of split credit.
     pub(crate) lent: BTreeMap<CreditKind, BorrowedCredit>,
 }
@@ -40,6 +42,7 @@ impl Session {
             waiting: VecDeque::new(),
             limit: None,
             held_back: false,
+            suspended: false,
             lent: BTreeMap::new(),
         }
     }
@@ -50,8 +53,13 @@ impl Session {
         self.events.send(SessionMessage::Event(Event::Gone { consumer, reason }, 0));
     }
 
-    /// Number of records that its consumers may hold together; 0 while it has too much unread.
+    /// Number of records that its consumers may hold together; 0 while it gets no deliveries.
     pub(crate) fn pool(&self) -> Option<u32> {
-        if self.held_back { Some(0) } else { self.limit }
+        if self.gets_none() { Some(0) } else { self.limit }
+    }
+
+    /// Whether it gets no deliveries whatever its credit.
+    pub(crate) fn gets_none(&self) -> bool {
+        self.held_back || self.suspended
     }
 }

@@ -35,6 +35,12 @@ pub(crate) struct Sessions {
     held_back: BTreeSet<SessionId>,
 }
 
+/// Deliveries of a suspended session that were not sent to it.
+pub(crate) struct UnsentDeliveries {
+    pub(crate) outgoing: Vec<Delivery>,
+    pub(crate) waiting: VecDeque<(LeaseGroupId, Assignment)>,
+}
+
 impl Sessions {
     /// Takes over the sessions that the driver of an earlier term left.
     pub(crate) fn resume(by_id: HashMap<SessionId, Session>, shard: ShardId) -> Self {
@@ -71,8 +77,38 @@ impl Sessions {
         if unread.connection() != 0 {
             self.of_connections.insert((unread.connection(), id));
         }
-        self.by_id.insert(id, Session::new(events, unread));
+        let former = self.by_id.insert(id, Session::new(events, unread));
+        if let Some(former) = former.filter(|former| former.suspended)
+            && let Some(session) = self.by_id.get_mut(&id)
+        {
+            (session.consumers, session.groups) = (former.consumers, former.groups);
+            session.suspended = true;
+            self.lent -= former.lent.len();
+            self.indebted.retain(|(of, _)| *of != id);
+        }
         self.hold_back(id);
+    }
+
+    /// Stops deliveries to the session, whose relay has ended. Returns the deliveries that were not sent. `None`: it
+    /// is not open.
+    pub(crate) fn suspend(&mut self, id: SessionId) -> Option<UnsentDeliveries> {
+        let session = self.by_id.get_mut(&id)?;
+        session.suspended = true;
+        session.outgoing_bytes = 0;
+        self.waiting.remove(&id);
+        self.pools.set_limit(id, session.pool());
+        Some(UnsentDeliveries {
+            outgoing: std::mem::take(&mut session.outgoing),
+            waiting: std::mem::take(&mut session.waiting),
+        })
+    }
+
+    /// The session's node has presented its leases.
+    pub(crate) fn resume_deliveries(&mut self, id: SessionId) {
+        if let Some(session) = self.by_id.get_mut(&id) {
+            session.suspended = false;
+            self.pools.set_limit(id, session.pool());
+        }
     }
 
     /// Closes the session. Returns the groups in which it may hold leases.
@@ -85,6 +121,14 @@ impl Sessions {
         self.lent -= session.lent.len();
         self.indebted.retain(|(of, _)| *of != id);
         Some(session.groups)
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.by_id.keys().copied()
+    }
+
+    pub(crate) fn consumers_of(&self, id: SessionId) -> Vec<ConsumerId> {
+        self.by_id.get(&id).map_or_else(Vec::new, |it| it.consumers.keys().copied().collect())
     }
 
     pub(crate) fn is_open(&self, id: SessionId) -> bool {
@@ -151,7 +195,7 @@ impl Sessions {
     pub(crate) fn limit(&mut self, id: SessionId, records: Option<u32>) {
         let Some(session) = self.by_id.get_mut(&id) else { return };
         session.limit = records;
-        if !session.held_back {
+        if !session.gets_none() {
             self.pools.set_limit(id, records);
         }
     }
@@ -160,9 +204,9 @@ impl Sessions {
         self.by_id.get(&id)?.limit
     }
 
-    /// Whether the session gets no deliveries because too much is unread.
-    pub(crate) fn is_held_back(&self, id: SessionId) -> bool {
-        self.by_id.get(&id).is_some_and(|session| session.held_back)
+    /// Whether the session gets no deliveries whatever its credit.
+    pub(crate) fn gets_none(&self, id: SessionId) -> bool {
+        self.by_id.get(&id).is_some_and(Session::gets_none)
     }
 
     // ------------------------------------------------------------------------------------------- shares
@@ -328,6 +372,10 @@ impl Sessions {
             let Some(session) = self.by_id.get_mut(&id) else { continue };
             let deliveries = std::mem::take(&mut session.outgoing);
             let bytes = std::mem::take(&mut session.outgoing_bytes);
+            if deliveries.is_empty() {
+                // It was suspended or opened again meanwhile.
+                continue;
+            }
             session.unread.add(bytes);
             session.events.send(SessionMessage::Event(Event::Deliveries(deliveries), bytes));
             for id in self.hold_back(id) {
@@ -378,7 +426,7 @@ impl Sessions {
         for id in &ids {
             let Some(session) = self.by_id.get_mut(id) else { continue };
             session.held_back = false;
-            self.pools.set_limit(*id, session.limit);
+            self.pools.set_limit(*id, session.pool());
         }
         ids
     }

@@ -118,6 +118,12 @@ impl Cluster {
         self.nodes[node as usize - 1].kill();
     }
 
+    /// Stops the node's only thread for this time, as a paused process. Its connections stay open.
+    pub(crate) fn pause(&self, node: u32, time: Duration) {
+        let runtime = self.nodes[node as usize - 1].runtime.as_ref().expect("it lives");
+        runtime.spawn(async move { std::thread::sleep(time) });
+    }
+
     /// Makes syncs of the node's disk hang, or return again.
     pub(crate) fn hang_disk(&self, node: u32, hangs: bool) {
         self.nodes[node as usize - 1].disk.hang_syncs(hangs);

@@ -4,6 +4,7 @@
 mod appends;
 mod harness;
 mod moves;
+mod reconnects;
 mod repeats;
 mod sessions;
 mod spread;

@@ -242,8 +242,8 @@ impl Driver {
             let pool = lack.pool && !bytes && !records;
             self.sessions.note_starved(session, CreditKind::Bytes(consumer), id, bytes);
             self.sessions.note_starved(session, CreditKind::Records(consumer), id, records);
-            let held_back = self.sessions.is_held_back(session);
-            *sessions.entry(session).or_default() |= pool && !held_back;
+            let gets_none = self.sessions.gets_none(session);
+            *sessions.entry(session).or_default() |= pool && !gets_none;
         }
         for (session, lacks) in sessions {
             self.sessions.note_starved(session, CreditKind::Session, id, lacks);

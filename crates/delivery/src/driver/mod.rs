@@ -14,6 +14,7 @@
 //! * `dead_letters`, `transfers`: appends in the same log entry
 //! * `changed_groups`: groups that were changed by something other than a settle
 //! * `driver_queries`: operators' queries and changes; `history`: history of a record
+//! * `suspended_sessions`: sessions of nodes whose relay has ended
 //! * `terms`: from one term to the next; `shutdown_mark`: from one process to the next
 
 mod changed_groups;
@@ -26,6 +27,7 @@ mod serving;
 mod sessions;
 mod settling;
 mod shutdown_mark;
+mod suspended_sessions;
 mod terms;
 mod transfers;
 
@@ -72,6 +74,8 @@ use crate::takes::PendingTake;
 use crate::transfer::{Transfer, Transfers};
 use crate::waiter::Waiter;
 use crate::waiter::repeat::UncommittedSettle;
+
+use suspended_sessions::SuspendedSessions;
 
 /// Dependencies of the drivers of all terms.
 #[derive(Debug)]
@@ -157,6 +161,7 @@ struct Driver {
 
     groups: Groups,
     sessions: Sessions,
+    suspended: SuspendedSessions,
     reader: Reader,
     commits: Commits<Purpose>,
     dead_letters: DeadLetterQueue,
@@ -235,6 +240,7 @@ impl Driver {
             sleep_max: *sleep_max,
             groups,
             sessions: Sessions::resume(sessions, shard.role().shard()),
+            suspended: SuspendedSessions::default(),
             reader: Reader::new(shard.journal.clone(), cpu, facts),
             commits: Commits::new(requests.clone()),
             dead_letters: DeadLetterQueue::new(Arc::clone(shard), Arc::clone(&handle.routers)),
@@ -252,6 +258,7 @@ impl Driver {
             left.present_leases();
         }
         driver.take_over(left.groups, left.transfers, claims_hold);
+        driver.suspend_relayed();
         let mut presented = left.presented;
         for message in left.introduced {
             match message {
@@ -261,6 +268,7 @@ impl Driver {
             }
         }
         driver.present(presented);
+        left.presented_by.into_iter().for_each(|node| driver.on_presented(node));
         for message in left.messages {
             driver.handle(message);
         }

@@ -16,9 +16,11 @@ impl Driver {
     pub(super) fn handle(&mut self, message: Message) {
         match message {
             Message::Open { session, events, unread } => {
+                self.suspended.open(session);
                 self.sessions.open(session, events, unread);
             }
             Message::Close { session } => self.close(session),
+            Message::Suspend { session } => self.suspend(session),
             Message::Consume { session, group, joining, reply } => {
                 let _ = reply.send(self.consume(session, group, &joining));
             }
@@ -46,7 +48,7 @@ impl Driver {
                 self.settle(session, &settles, again, reply);
             }
             Message::Present { claims, .. } => self.present(claims),
-            Message::Presented { .. } => {}
+            Message::Presented { node } => self.on_presented(node),
             Message::Transfer { session, settles, batches, reply } => {
                 self.transfer(session, settles, batches, reply);
             }
@@ -71,7 +73,8 @@ impl Driver {
     }
 
     /// Its consumers leave and its leases are released.
-    fn close(&mut self, id: SessionId) {
+    pub(super) fn close(&mut self, id: SessionId) {
+        self.suspended.remove(id);
         let Some(groups) = self.sessions.close(id) else { return };
         let now_ms = self.timeline.now_ms();
         for group in groups {
@@ -91,16 +94,21 @@ impl Driver {
     ) -> Result<bool, ConsumeError> {
         self.sessions.admits_consumer(id)?;
         let known = self.groups.load(group) && self.sessions.is_open(id);
+        let ConsumerRegistration { consumer, options, divided } = joining;
+        let (consumer, joined) = (*consumer, joined(id, options));
+        let is_member = known && self.rejoins(group, consumer, joined);
         let Some(found) = self.groups.get_mut(group).filter(|_| known) else {
             return Err(ConsumeError::UnknownGroup(group));
         };
-        let ConsumerRegistration { consumer, options, divided } = joining;
-        let (consumer, joined) = (*consumer, joined(id, options));
-        found.dispatch.join(consumer, joined).map_err(|refused| match refused {
-            JoinRefused::Exclusive { .. } | JoinRefused::InUse { .. } => ConsumeError::Exclusive,
-            // Consumer ids are unique; but those of another node are not verified.
-            JoinRefused::Known { .. } => ConsumeError::Exclusive,
-        })?;
+        if !is_member {
+            found.dispatch.join(consumer, joined).map_err(|refused| match refused {
+                JoinRefused::Exclusive { .. } | JoinRefused::InUse { .. } => {
+                    ConsumeError::Exclusive
+                }
+                // Consumer ids are unique; but those of another node are not verified.
+                JoinRefused::Known { .. } => ConsumeError::Exclusive,
+            })?;
+        }
         let active = found.dispatch.is_active(consumer);
         found.consumers.insert(consumer, joined);
         self.sessions.on_joined(id, consumer, group);
@@ -136,7 +144,7 @@ impl Driver {
         self.groups.enqueue(group);
     }
 
-    fn cancel(&mut self, id: SessionId, consumer: ConsumerId) {
+    pub(super) fn cancel(&mut self, id: SessionId, consumer: ConsumerId) {
         let Some(group) = self.sessions.cancel(id, consumer) else { return };
         let now_ms = self.timeline.now_ms();
         if let Some(found) = self.groups.get_mut(group) {

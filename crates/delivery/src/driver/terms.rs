@@ -85,8 +85,9 @@ impl Driver {
     }
 
     /// Takes over leases of a term in which another node led, as presented by their holders. If a record was
-    /// leased twice the newest lease wins.
+    /// leased twice the newest lease wins. Leases that are known continue.
     pub(super) fn present(&mut self, mut claims: Vec<(LeaseGroupId, Claim)>) {
+        self.suspended.add_leases(&claims);
         let in_all = claims.len();
         let now_ms = self.timeline.now_ms();
         claims.retain(|(_, claim)| {
@@ -233,6 +234,7 @@ impl Driver {
             transfers: self.given_back,
             counts,
             presented: Vec::new(),
+            presented_by: Vec::new(),
             introduced: Vec::new(),
             messages: VecDeque::new(),
         };

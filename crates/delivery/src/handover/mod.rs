@@ -46,6 +46,8 @@ pub(crate) struct Handover {
     /// Leases of this node's sessions that another leader granted, and leases whose settle was not durable when
     /// the term ended. One of the messages repeats that settle.
     pub(crate) presented: Vec<(LeaseGroupId, Claim)>,
+    /// Nodes that have presented all their sessions and leases.
+    pub(crate) presented_by: Vec<u64>,
     /// Messages of other nodes about their sessions that precede all their others.
     pub(crate) introduced: Vec<Message>,
     /// To be handled by the next driver before all others.

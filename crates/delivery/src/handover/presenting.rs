@@ -5,20 +5,20 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 
-use crate::limits::LEASES_PRESENTED_WITHIN;
+use crate::limits::{LEASES_PRESENTED_WITHIN, PRESENTING_NODES_EVERY};
 use consensus::Leadership;
-use links::Lane;
+use links::{Lane, NodeId};
 use shard::Shard;
 use shard::delivery::handle::{Inbox, Message};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, interval, sleep_until};
 
 use crate::drivers::node_of;
 use crate::handover::Handover;
 use crate::relay::RelayContext;
 
 impl Handover {
-    /// Waits until this node knows the groups that have rows, and each connected node has presented its
-    /// sessions and leases or timed out. False: no driver must be started.
+    /// Waits until this node knows the groups that have rows, and each connected node has presented its sessions and
+    /// leases, or its connection has ended, or it timed out. False: no driver must be started.
     pub(crate) async fn receive_presented(
         &mut self,
         ground: &RelayContext,
@@ -38,6 +38,7 @@ impl Handover {
         }
         let mut lost = pin!(leadership.lost());
         let mut late = pin!(sleep_until(begun + LEASES_PRESENTED_WITHIN));
+        let mut checks = interval(PRESENTING_NODES_EVERY);
         let mut known = pin!(shard.catalog_has_rows());
         let mut is_known = false;
         // A driver would take an unknown group for deleted, and cancel its consumers.
@@ -52,7 +53,11 @@ impl Handover {
                 },
                 () = &mut late, if !presenting.awaited.is_empty() => {
                     let nodes = std::mem::take(&mut presenting.awaited);
-                    tracing::info!(?nodes, "what sessions of nodes have leased is not known in time");
+                    tracing::info!(?nodes, "nodes have not presented the leases of their sessions in time");
+                }
+                _ = checks.tick(), if !presenting.awaited.is_empty() => {
+                    let connected = ground.node.links().connected(Lane::Control);
+                    presenting.awaited.retain(|node| connected.contains(&NodeId(*node)));
                 }
             }
         }
@@ -71,8 +76,12 @@ impl LeasePresentation {
     fn receive(&mut self, handover: &mut Handover, message: Message) {
         if let Message::Presented { node } = message {
             self.awaited.remove(&node);
-            self.presented.insert(node);
-            return;
+            if self.presented.insert(node) {
+                handover.presented_by.push(node);
+                return;
+            }
+            // By a later relay, after that one's other messages.
+            return handover.messages.push_back(message);
         }
         let introduces = |session| {
             let node = node_of(session);

@@ -1,7 +1,7 @@
 //! The leader's side of relays: the relays of other nodes to shards of this node, and the replies to their
 //! requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -88,18 +88,17 @@ impl Relays {
         let place = (from, led.shard.role().shard());
         let begun = (begin.boot, begin.attempt);
         let mut all = self.all.lock();
-        if let Some(former) = all.get(&place) {
-            if former.begun >= begun {
-                return Reply::Over;
-            }
+        let suspended = match all.get(&place) {
+            Some(former) if former.begun >= begun => return Reply::Over,
             // It ends before the next one opens the same sessions.
-            former.served.end();
-        }
+            Some(former) => former.served.replace(),
+            None => BTreeSet::new(),
+        };
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let relay = RelayId { boot: led.node.identity().at.boot, number };
         let watched =
             EndConditions { node: led.node, role: led.role, term, from, boot: begin.boot };
-        let served = ServedRelay::begin(relay, led.handle, watched);
+        let served = ServedRelay::begin(relay, led.handle, watched, suspended);
         all.insert(place, Entry { begun, served });
         Reply::Begun { relay, term }
     }

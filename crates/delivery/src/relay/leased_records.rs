@@ -15,7 +15,6 @@ use shard::delivery::event::Delivery;
 use shard::delivery::options::Settle;
 
 use super::items::RelayCommand;
-use crate::drivers::term_of;
 
 #[derive(Debug, Default)]
 pub(super) struct LeasedRecords {
@@ -216,11 +215,6 @@ impl LeasedRecords {
             let is_of = partition == ALL_PARTITIONS || lease.claim.place().0 == partition;
             group != moved || !is_of
         });
-    }
-
-    /// Drops the leases of a leader's term.
-    pub(super) fn forget_term(&mut self, term: u64) {
-        self.retain(|_, lease| term_of(lease.claim.token()) != term);
     }
 
     /// Drops expired leases.

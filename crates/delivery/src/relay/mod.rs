@@ -308,8 +308,6 @@ impl Relay {
             Ok((Reply::Begun { relay, term }, ..)) => {
                 leader.term = Some(term);
                 self.presented_to = Some((leader.node, leader.term));
-                // These are from an earlier relay to the same leader, and ended with it.
-                self.leases.forget_term(term);
                 let mut queue = Box::new(RelayQueue::new(leader, relay));
                 self.queue_initial_messages(&mut queue);
                 tracing::debug!(shard = %queue.leader.shard, leader = %queue.leader.node, "leases are relayed");

@@ -2,16 +2,19 @@
 //! events.
 //!
 //! It ends when the other node begins another relay, when its connection ends or it stops polling, and when
-//! this node no longer leads in this term. Then its sessions are closed at once.
+//! this node no longer leads in this term. Then its sessions are suspended: the node may be alive, and present
+//! their leases by its next relay. They are closed once its process looks gone, or after
+//! [`RELAY_RESUMED_WITHIN`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::limits::{
-    RELAY_BATCH_ITEMS_MAX, RELAY_BATCHES_IN_FLIGHT, RELAY_SESSIONS_MAX, RELAY_SIGN_EVERY,
-    RELAY_SILENT_AFTER, RELAY_UNANSWERED_BYTES_MAX,
+    RELAY_BATCH_ITEMS_MAX, RELAY_BATCHES_IN_FLIGHT, RELAY_PROCESS_CHECKED_EVERY,
+    RELAY_RESUMED_WITHIN, RELAY_SESSIONS_MAX, RELAY_SIGN_EVERY, RELAY_SILENT_AFTER,
+    RELAY_UNANSWERED_BYTES_MAX,
 };
 use base::limits::{LINK_MESSAGE_BYTES_MAX, RELAY_BATCH_BYTES};
 use bytes::Bytes;
@@ -28,7 +31,7 @@ use shard::delivery::options::Settle;
 use shard::delivery::unread::UnreadDeliveries;
 use tasks::Task;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::delivery_runs::DeliveryRuns;
 use super::driver_replies::{
@@ -59,6 +62,8 @@ struct OpenRelay {
     next: u64,
     early: BTreeMap<u64, (Vec<RelayCommand>, Bytes)>,
     sessions: BTreeMap<SessionId, Session>,
+    /// Sessions of this relay, once it is over, and of the node's earlier ones. None of them is open.
+    suspended: BTreeSet<SessionId>,
     /// Dropped when the take is cancelled.
     takes: BTreeMap<RequestId, oneshot::Sender<()>>,
 }
@@ -85,7 +90,43 @@ pub(super) struct EndConditions {
     pub(super) boot: u64,
 }
 
+/// The wait for the node's next relay, after this one has ended.
+struct ResumptionWait {
+    node: Arc<Node>,
+    role: watch::Receiver<Role>,
+    from: NodeId,
+    boot: u64,
+}
+
+impl ResumptionWait {
+    /// Resolves when the node had time to begin another relay to this leader, or when its process looks gone.
+    async fn ends(mut self) {
+        // A node cannot begin one while there is no leader.
+        let is_led =
+            |role: &Role| matches!(role, Role::Leader { .. }) || role.other_leader().is_some();
+        let _ = self.role.wait_for(is_led).await;
+        let _ = timeout(RELAY_RESUMED_WITHIN, self.process_gone()).await;
+    }
+
+    /// Resolves when the other node's process looks gone.
+    async fn process_gone(&self) {
+        let looks_gone = || {
+            let peer = self.node.links().peer(self.from);
+            let status = peer.map(|peer| peer.status(Lane::Control));
+            status.is_some_and(|it| it.looks_gone(self.boot, world::Instant::now()))
+        };
+        while !looks_gone() {
+            sleep(RELAY_PROCESS_CHECKED_EVERY).await;
+        }
+    }
+}
+
 impl EndConditions {
+    fn resumption(&self) -> ResumptionWait {
+        let (node, role) = (Arc::clone(&self.node), self.role.clone());
+        ResumptionWait { node, role, from: self.from, boot: self.boot }
+    }
+
     /// Resolves when the relay must end.
     async fn ends(mut self) {
         let (node, from) = (self.node, self.from);
@@ -124,14 +165,20 @@ async fn cut(mut link: StatusWatch, boot: u64) {
 }
 
 impl ServedRelay {
-    pub(super) fn begin(relay: RelayId, handle: Handle, watched: EndConditions) -> Arc<Self> {
+    /// `suspended`: sessions of the node's former relay.
+    pub(super) fn begin(
+        relay: RelayId,
+        handle: Handle,
+        watched: EndConditions,
+        suspended: BTreeSet<SessionId>,
+    ) -> Arc<Self> {
         let (to_task, inbox) = mpsc::unbounded_channel();
         let (events, sent) = mpsc::unbounded_channel();
         let served = Arc::new(Self {
             relay,
             from: watched.from,
             driver: handle,
-            state: Mutex::default(),
+            state: Mutex::new(OpenRelay { suspended, ..OpenRelay::default() }),
             to_task,
             events,
             unanswered: AtomicUsize::new(0),
@@ -139,18 +186,38 @@ impl ServedRelay {
             ending: Notify::new(),
         });
         let sender = RelaySender::new(Arc::clone(&served));
-        tasks::spawn(Task::LeaseRelay, sender.run(inbox, sent, watched));
+        let (resumption, ended) = (watched.resumption(), Arc::clone(&served));
+        tasks::spawn(Task::LeaseRelay, async move {
+            sender.run(inbox, sent, watched).await;
+            resumption.ends().await;
+            ended.close_suspended();
+        });
         served
     }
 
-    /// Ends the relay: closes its sessions and drops its messages.
+    /// The node begins its next relay. Returns the suspended sessions: that one opens or ends them.
+    pub(super) fn replace(&self) -> BTreeSet<SessionId> {
+        self.end();
+        std::mem::take(&mut self.state.lock().suspended)
+    }
+
+    /// The node has begun no other relay.
+    fn close_suspended(&self) {
+        let mut state = self.state.lock();
+        for session in std::mem::take(&mut state.suspended) {
+            self.driver.send(HandleMessage::Close { session });
+        }
+    }
+
+    /// Ends the relay: suspends its sessions and drops its messages.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.is_over, true) {
             return;
         }
         for session in std::mem::take(&mut state.sessions).into_keys() {
-            self.driver.send(HandleMessage::Close { session });
+            self.driver.send(HandleMessage::Suspend { session });
+            state.suspended.insert(session);
         }
         state.early.clear();
         state.takes.clear();
@@ -209,6 +276,7 @@ impl ServedRelay {
                 }
                 let unread = self.driver.unread.unread_of(0);
                 let opened = Session { unread: Arc::clone(&unread), bytes: 0 };
+                state.suspended.remove(&session);
                 if state.sessions.insert(session, opened).is_some() {
                     return Err(MalformedFrame::NotOwned);
                 }
@@ -239,6 +307,8 @@ impl ServedRelay {
                 self.driver.send(HandleMessage::Present { session, claims: claims.collect() });
             }
             RelayCommand::Presented => {
+                // The driver closes those that were not opened.
+                state.suspended.clear();
                 self.driver.send(HandleMessage::Presented { node: self.from.0 })
             }
             command => match driver_message(command, body)? {

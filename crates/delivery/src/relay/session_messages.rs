@@ -103,7 +103,7 @@ impl Relay {
                 }
             }
             // Sent only by another node's relay.
-            Message::Present { .. } | Message::Stop => {}
+            Message::Present { .. } | Message::Suspend { .. } | Message::Stop => {}
             // The caller handles a missing reply.
             Message::RecordHistory { .. } => {}
             message @ Message::Overflowed { .. } => message.refuse(&Unavailable::NotLeader),

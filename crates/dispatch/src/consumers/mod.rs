@@ -158,6 +158,20 @@ impl Consumers {
         Ok(())
     }
 
+    /// Continues a consumer with this credit. It keeps its place among the others, and its leases
+    /// their credit. Returns false if it has to join again.
+    pub(crate) fn rejoin(&mut self, id: ConsumerId, joined: PushConsumer) -> bool {
+        let Some(consumer) = self.by_id.get_mut(&id) else { return false };
+        let former = consumer.joined;
+        let credit = |of: PushConsumer| PushConsumer { records: 0, bytes: 0, lease_ms: None, ..of };
+        if credit(former) != credit(joined) {
+            return false;
+        }
+        consumer.joined = joined;
+        self.queue(id);
+        true
+    }
+
     /// Removes the consumer and returns its session. Its leases return no more credit.
     pub(crate) fn leave(&mut self, id: ConsumerId, now_ms: i64) -> Option<SessionId> {
         let consumer = self.by_id.remove(&id)?;

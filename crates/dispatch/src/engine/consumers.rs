@@ -5,12 +5,18 @@ use super::Dispatch;
 use crate::consumers::{CreditShortage, JoinRefused, Leases, Pools, PushConsumer};
 use crate::lease::Slot;
 use crate::steps::StepKind;
-use crate::{ConsumerId, SessionId};
+use crate::{ConsumerId, SessionId, Token};
 
 impl Dispatch {
     /// Adds a consumer that records are pushed to.
     pub fn join(&mut self, consumer: ConsumerId, joined: PushConsumer) -> Result<(), JoinRefused> {
         self.consumers.join(consumer, joined)
+    }
+
+    /// Continues a consumer that has joined before, with this credit. Its leases use theirs already.
+    /// Returns false if it has to join again.
+    pub fn rejoin(&mut self, consumer: ConsumerId, joined: PushConsumer) -> bool {
+        self.consumers.rejoin(consumer, joined)
     }
 
     /// The joined consumers, in the order in which to join them to another engine.
@@ -56,6 +62,21 @@ impl Dispatch {
             self.consumers.leave(consumer, now_ms);
         }
         while let Some(slot) = self.leases.first_of(session) {
+            self.come_back(slot, Some(0), true, now_ms, StepKind::Left);
+        }
+    }
+
+    /// Releases the session's leases whose token is not among `held`, each counted as an attempt.
+    pub fn end_other_leases(
+        &mut self,
+        session: SessionId,
+        now_ms: i64,
+        held: impl Fn(Token) -> bool,
+    ) {
+        self.now_ms = now_ms;
+        let all = self.leases.in_session(session);
+        let others: Vec<Slot> = all.filter(|&it| !held(self.leases.get(it).token)).collect();
+        for slot in others {
             self.come_back(slot, Some(0), true, now_ms, StepKind::Left);
         }
     }

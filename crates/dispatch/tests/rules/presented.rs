@@ -113,3 +113,33 @@ fn deadline_shifts_with_the_clock_unless_the_lease_has_none() {
     assert_eq!(claim.shifted(-before.now_ms).shifted(9_000).deadline_ms(), 9_500);
     assert_eq!(claim.until(i64::MAX).shifted(-1).deadline_ms(), i64::MAX);
 }
+
+#[test]
+fn consumer_that_rejoins_keeps_its_leases_their_credit_and_its_place() {
+    let policy = Policy { single_active: true, ..Policy::default() };
+    let mut bench = Bench::new(policy, (0..4).map(|_| record()));
+    bench.join(1, window(1, 2));
+    bench.join(2, window(2, 2));
+    let leases = bench.assign();
+    assert_eq!(leases.len(), 2);
+    assert!(bench.engine.rejoin(1, window(1, 2)));
+    assert!(bench.engine.is_active(1));
+    assert_eq!(bench.offsets(), [], "its window is used");
+    bench.accept(&leases[0]);
+    assert_eq!(bench.offsets(), [2]);
+    let other = PushConsumer { priority: 1, ..window(1, 2) };
+    assert!(!bench.engine.rejoin(1, other), "it has to leave and join");
+    assert!(!bench.engine.rejoin(3, window(1, 2)), "it has not joined");
+}
+
+#[test]
+fn leases_that_are_not_presented_again_are_released_and_count_as_attempts() {
+    let mut bench = Bench::new(Policy::default(), (0..3).map(|_| record()));
+    bench.join(1, window(1, 3));
+    let leases = bench.assign();
+    bench.engine.end_other_leases(1, bench.now_ms, |token| token == leases[1].token);
+    let again = bench.assign();
+    let attempts: Vec<_> = again.iter().map(|it| (it.offset, it.attempt)).collect();
+    assert_eq!(attempts, [(0, 2), (2, 2)]);
+    bench.accept(&leases[1]);
+}

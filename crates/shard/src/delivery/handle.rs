@@ -43,6 +43,11 @@ pub enum Message {
     Close {
         session: SessionId,
     },
+    /// The relay of the session's node has ended. The node may be alive: the session keeps its leases until the
+    /// node's next relay has presented them, or until `Close`.
+    Suspend {
+        session: SessionId,
+    },
     /// The reply is whether the consumer may get records, in a group with a single active consumer.
     Consume {
         session: SessionId,
@@ -100,7 +105,7 @@ pub enum Message {
         batches: Vec<AppendBatch>,
         reply: oneshot::Sender<TransferResult>,
     },
-    /// A session's leases of leaders in earlier terms, by group.
+    /// A session's leases, by group: of leaders in earlier terms, and those of a suspended session.
     Present {
         session: SessionId,
         claims: Vec<(LeaseGroupId, Claim)>,
@@ -144,6 +149,7 @@ impl Message {
         match self {
             Self::Open { session, .. }
             | Self::Close { session }
+            | Self::Suspend { session }
             | Self::Consume { session, .. }
             | Self::Grant { session, .. }
             | Self::SetCredit { session, .. }
@@ -185,6 +191,7 @@ impl Message {
             }
             Self::Open { .. }
             | Self::Close { .. }
+            | Self::Suspend { .. }
             | Self::Grant { .. }
             | Self::SetCredit { .. }
             | Self::Limit { .. }
