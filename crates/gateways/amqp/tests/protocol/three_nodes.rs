@@ -135,8 +135,8 @@ async fn unbound_queue_gets_no_message_published_later_at_another_node() {
     }
     let fan = ExchangeDeclare { exchange: "fan", kind: "fanout", ..ExchangeDeclare::default() };
     clients[0].call(1, fan).await;
-    for place in 0..3 {
-        clients[place].declare(&format!("queue {place}")).await;
+    for (place, client) in clients.iter_mut().enumerate() {
+        client.declare(&format!("queue {place}")).await;
     }
     let mut published = [0; 3];
     for round in 0..30 {
