@@ -116,23 +116,24 @@ impl Journal {
 impl Index {
     /// The segments with live batches, of entries up to `up_to`, that a receiver with all up to
     /// `have` lacks.
+    ///
+    /// Segments may overlap: a segment that was received has entries that were in the log before it
+    /// was installed. Each batch is live in one of them, so the receiver needs both.
     fn missing_segments(&self, have: u64, up_to: u64) -> (Vec<u32>, Vec<ListedSegment>) {
         let table = self.table().read();
         let (mut ids, mut listed) = (Vec::new(), Vec::new());
-        // Backwards: a segment with unknown indexes covers all entries before the next segment's.
+        // Backwards: later segments have no entries before this one.
         let mut before = up_to.saturating_add(1);
         for (&id, segment) in table.segments.iter().rev() {
-            let (first, last) = match segment.indexes {
-                Some((first, last)) => (first, last.min(before.saturating_sub(1))),
-                None => (0, before.saturating_sub(1)),
-            };
-            let wanted = segment.live_bytes > 0 && last > have && first <= up_to;
+            // A segment with unknown indexes may have any entry.
+            let (first, last) = segment.indexes.unwrap_or((0, up_to));
+            if segment.live_bytes > 0 && last > have && first <= up_to {
+                ids.push(id);
+                let covered = last.min(before.saturating_sub(1));
+                listed.push(ListedSegment { covered, bytes: segment.live_bytes_once() });
+            }
             if segment.indexes.is_some() {
                 before = before.min(first);
-            }
-            if wanted {
-                ids.push(id);
-                listed.push(ListedSegment { covered: last, bytes: segment.live_bytes_once() });
             }
         }
         ids.reverse();

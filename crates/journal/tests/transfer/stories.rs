@@ -177,6 +177,9 @@ fn scenario(seed: u64, seen: &mut TransferCoverage) {
         }
         receiver.journal.reclaim().unwrap();
         receiver.check(&history);
+        if random.below(4) == 0 {
+            check_copy(&receiver, &history);
+        }
         if random.below(2) == 0 {
             let disk = receiver.disk.power_loss(random.below(u64::MAX));
             receiver.journal.close();
@@ -190,6 +193,19 @@ fn scenario(seed: u64, seen: &mut TransferCoverage) {
             sender.follow(&history, history.last());
         }
     }
+}
+
+/// An empty replica receives all that this one has: also batches of entries that this one both appended and received.
+fn check_copy(sender: &Replica, history: &History) {
+    sender.snapshot().unwrap();
+    let mut receiver = Replica::new();
+    let import = receiver.journal.import().unwrap();
+    let Some(mut export) = sender.journal.export(import.have()).unwrap() else { return };
+    let mut receiving = SnapshotReceiver::begin(import, &export).unwrap();
+    while receiving.step(&mut export).unwrap() {}
+    let received = receiving.received(&export).unwrap();
+    receiver.install(history, receiving, received, sender.applied).unwrap();
+    receiver.check(history);
 }
 
 #[test]
@@ -208,4 +224,25 @@ fn lagging_replica_catches_up_despite_faults_on_both_sides() {
     let often = seeds / 4;
     let dull = [seen.installed, seen.old, seen.new, seen.resumed, seen.sender_restarts];
     assert!(dull.into_iter().all(|times| times >= often), "{seen:?}");
+}
+
+#[test]
+fn replica_that_received_entries_of_its_own_log_sends_all_of_them() {
+    for seed in 0..20 {
+        let (mut random, mut history) = (Random(seed), History::new());
+        (0..40).for_each(|_| history.grow(&mut random));
+        let (mut sender, mut receiver) = (Replica::new(), Replica::new());
+        sender.follow(&history, history.last());
+        sender.snapshot().unwrap();
+        // Without a snapshot of its own it receives everything, and keeps the batches that it has.
+        receiver.follow(&history, 25);
+        let import = receiver.journal.import().unwrap();
+        let mut export = sender.journal.export(import.have()).unwrap().expect("a snapshot");
+        let mut receiving = SnapshotReceiver::begin(import, &export).unwrap();
+        while receiving.step(&mut export).unwrap() {}
+        let received = receiving.received(&export).unwrap();
+        receiver.install(&history, receiving, received, sender.applied).unwrap();
+        receiver.check(&history);
+        check_copy(&receiver, &history);
+    }
 }
