@@ -56,7 +56,7 @@ impl Operator {
             let pause = self.random.between(100, 3_000);
             sleep(Duration::from_millis(pause)).await;
             let Some(status) = self.status().await else { continue };
-            match self.lost() {
+            match self.lost(&status) {
                 Some(lost) => self.replace(lost, &status).await,
                 None => self.decide(&status).await,
             }
@@ -78,16 +78,24 @@ impl Operator {
         }
     }
 
-    /// The node with a lost disk, until it is removed from the cluster. A node that does not start any more is
-    /// declared lost.
-    fn lost(&self) -> Option<u64> {
+    /// The node with a lost disk, until it is removed from the cluster. A node that does not start any more, or that
+    /// was set back and is refused by the others, is declared lost.
+    fn lost(&self, status: &Status) -> Option<u64> {
         let mut state = self.shared.lock();
         let State { nodes, lost, trace, .. } = &mut *state;
-        let refused = nodes.iter_mut().find(|it| it.trouble.is_refused && it.asked.is_none());
+        // Below an earlier boot the node runs, and waits for the others.
+        let is_told = |it: &Node| it.why.as_ref().is_some_and(|why| why.contains("set back"));
+        let is_shut_out = |place: &NodePlace| {
+            let is_here = |it: &&Node| place.is_node(it.node);
+            place.is_set_back && status.nodes.iter().filter(is_here).any(is_told)
+        };
+        let refused = nodes.iter_mut().find(|it| {
+            it.asked.is_none() && (it.trouble.is_refused || is_shut_out(it))
+        });
         if let (Some(place), None) = (refused, *lost) {
             *lost = place.number.map(u64::from);
             place.asked = lost.map(|_| PlaceRequest::Lose);
-            trace.note(format_args!("the operator gives up {lost:?}, which does not start"));
+            trace.note(format_args!("the operator gives up {lost:?}, which the cluster does without"));
         }
         *lost
     }
@@ -221,7 +229,7 @@ impl Operator {
 
     /// Whether nothing is left to do.
     async fn finish(&mut self, status: &Status) -> bool {
-        if let Some(lost) = self.lost() {
+        if let Some(lost) = self.lost(status) {
             self.replace(lost, status).await;
             return false;
         }
