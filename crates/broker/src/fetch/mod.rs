@@ -73,16 +73,16 @@ impl Broker {
     /// [`Broker::group_is_current`], or by [`ShardClient`](crate::ShardClient).
     #[tasks::boxed]
     pub async fn copies_are_current(&self, partitions: &[PartitionId]) -> Result<(), Unavailable> {
+        let mut places: BTreeSet<usize> =
+            self.places_of(partitions.iter().copied()).into_iter().collect();
         let mut passed = BTreeSet::new();
-        loop {
-            let places = self.places_with(partitions);
-            if places.is_subset(&passed) {
-                return Ok(());
-            }
-            // This node's copy of the catalog may learn meanwhile of a topic, and a replica of a move.
+        while !places.is_subset(&passed) {
             self.shards_are_current(places.difference(&passed).copied()).await?;
             passed.extend(places);
+            // This node's copy of the catalog may have learned of a topic meanwhile, and a replica of a move.
+            places = self.places_with(partitions);
         }
+        Ok(())
     }
 
     /// The shards that have these partitions or had them, as far as this node knows, as places in

@@ -89,13 +89,15 @@ impl Operator {
             let is_here = |it: &&Node| place.is_node(it.node);
             place.is_set_back && status.nodes.iter().filter(is_here).any(is_told)
         };
-        let refused = nodes.iter_mut().find(|it| {
-            it.asked.is_none() && (it.trouble.is_refused || is_shut_out(it))
-        });
+        let refused = nodes
+            .iter_mut()
+            .find(|it| it.asked.is_none() && (it.trouble.is_refused || is_shut_out(it)));
         if let (Some(place), None) = (refused, *lost) {
             *lost = place.number.map(u64::from);
             place.asked = lost.map(|_| PlaceRequest::Lose);
-            trace.note(format_args!("the operator gives up {lost:?}, which the cluster does without"));
+            trace.note(format_args!(
+                "the operator gives up {lost:?}, which the cluster does without"
+            ));
         }
         *lost
     }
