@@ -6,6 +6,8 @@
 mod confirms;
 mod content;
 
+use std::fmt::Display;
+
 use base::limits::ENTRY_ROW_BYTES;
 use bytes::{Bytes, BytesMut};
 use message::headers::BCC;
@@ -44,7 +46,8 @@ impl Session {
             return Err(Exception::new(ReplyCode::SyntaxError, "a message cannot be read"));
         };
         if copy == CopyFreshness::AsItIs && self.gateway.broker.may_lack_definitions() {
-            return self.publish_by_confirmed(number, content);
+            self.publish_by_confirmed(number, content);
+            return Ok(());
         }
         let each_queue = self.check_publish(publish.exchange, publish.routing_key)?;
         let mut properties = Properties::decode(encoded)
@@ -120,38 +123,40 @@ impl Session {
     }
 
     /// Routes the message once this node has all confirmed declarations.
-    fn publish_by_confirmed(&mut self, number: u16, content: Content) -> Result<(), Exception> {
+    fn publish_by_confirmed(&mut self, number: u16, content: Content) {
         let broker = self.gateway.broker.clone();
-        let waited = async move {
-            let copy = match broker.definitions_are_current().await {
-                Ok(()) => CopyFreshness::Awaited,
-                Err(error) => {
-                    tracing::debug!(%error, "a message cannot be routed by confirmed declarations");
-                    CopyFreshness::Outdated
-                }
-            };
-            Ok(OperationResult::MayRoute { content: Box::new(content), copy })
-        };
-        self.begin(number, BasicPublish::ID, waited);
+        let awaited = async move { broker.definitions_are_current().await };
+        self.publish_after(number, content, awaited, CopyFreshness::Awaited);
+    }
+
+    /// Routes the message again once this node has all declarations of the cluster.
+    fn publish_by_current(&mut self, number: u16, content: Content) -> Result<(), Exception> {
+        let (_, vhost, _) = self.at_hand()?;
+        let refreshed = async move { vhost.refresh().await };
+        self.publish_after(number, content, refreshed, CopyFreshness::Current);
         Ok(())
     }
 
-    /// Routes the message again once this node has all declarations of the cluster. No further frame of the client is
-    /// handled before.
-    fn publish_by_current(&mut self, number: u16, content: Content) -> Result<(), Exception> {
-        let (_, vhost, _) = self.at_hand()?;
-        let refreshed = async move {
-            let copy = match vhost.refresh().await {
-                Ok(()) => CopyFreshness::Current,
+    /// Routes the message after `wait`, which makes the copy this fresh. No further frame of the client is handled
+    /// before.
+    fn publish_after<E: Display>(
+        &mut self,
+        number: u16,
+        content: Content,
+        wait: impl Future<Output = Result<(), E>> + Send + 'static,
+        fresh: CopyFreshness,
+    ) {
+        let routed_later = async move {
+            let copy = match wait.await {
+                Ok(()) => fresh,
                 Err(error) => {
-                    tracing::debug!(%error, "a message cannot be routed by current declarations");
+                    tracing::debug!(%error, "a message cannot be routed by all declarations");
                     CopyFreshness::Outdated
                 }
             };
             Ok(OperationResult::MayRoute { content: Box::new(content), copy })
         };
-        self.begin(number, BasicPublish::ID, refreshed);
-        Ok(())
+        self.begin(number, BasicPublish::ID, routed_later);
     }
 
     /// Rejects a message that may belong to a queue declared on another node: with a nack on a channel that confirms,
