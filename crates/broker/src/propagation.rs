@@ -185,7 +185,7 @@ impl Propagation {
             }
             Ok(())
         };
-        // It always passes.
+        // A round cannot fail.
         let _: Result<(), Unavailable> = self.rounds.pass(round).await;
     }
 
@@ -201,8 +201,8 @@ impl Propagation {
     }
 
     /// Calls `catch_up` before a change of another node is confirmed, until it returns false.
-    pub(crate) fn add_follower(&self, catch_up: impl Fn() -> bool + Send + Sync + 'static) {
-        self.followers.lock().push(Box::new(catch_up));
+    pub(crate) fn add_follower(&self, catch_up: CatchUp) {
+        self.followers.lock().push(catch_up);
     }
 }
 
@@ -242,7 +242,7 @@ pub(crate) async fn recover(
     barrier: impl Fn() -> Option<BoxFuture<'static, Result<(), Unavailable>>>,
 ) {
     let mut behind = propagation.behind.subscribe();
-    // The sender is kept here.
+    // The wait ends with an error only once the sender is gone, which `propagation` owns.
     while behind.wait_for(|behind| behind.since.is_some()).await.is_ok() {
         let times = behind.borrow().times;
         let Some(passing) = barrier() else { return };

@@ -63,10 +63,7 @@ impl Topology {
         inner.broker.vital(Task::AmqpQueueExpiry, expiring);
         let following = projection::run(Arc::downgrade(inner), more);
         inner.broker.vital(Task::AmqpProjection, following);
-        let followed = Arc::downgrade(inner);
-        inner.broker.follow_catalog(move || {
-            followed.upgrade().inspect(|registry| registry.catch_up()).is_some()
-        });
+        inner.broker.follow_catalog(Arc::downgrade(inner), |registry| registry.catch_up());
         inner.broker.vital(Task::AmqpSweep, sweep::run(Arc::downgrade(inner)));
         Ok(topology)
     }

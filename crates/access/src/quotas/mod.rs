@@ -133,10 +133,7 @@ impl Quotas {
         quotas.read()?;
         let following = follow(Arc::downgrade(&quotas.0), more);
         broker.vital(Task::Quotas, following);
-        let followed = Arc::downgrade(&quotas.0);
-        broker.follow_catalog(move || {
-            followed.upgrade().map(Quotas).inspect(Quotas::take_changes).is_some()
-        });
+        broker.follow_catalog(Arc::downgrade(&quotas.0), |quotas| Quotas(quotas).take_changes());
         Ok(quotas)
     }
 

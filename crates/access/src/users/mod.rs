@@ -155,10 +155,8 @@ impl Users {
         }
         let following = following::follow(Arc::downgrade(&users.0), more);
         users.0.broker.vital(Task::AmqpUsers, following);
-        let followed = Arc::downgrade(&users.0);
-        users.0.broker.follow_catalog(move || {
-            followed.upgrade().map(Users).inspect(Users::take_changes).is_some()
-        });
+        let follower = Arc::downgrade(&users.0);
+        users.0.broker.follow_catalog(follower, |users| Users(users).take_changes());
         Ok(users)
     }
 

@@ -1,5 +1,6 @@
 //! Freshness of this node's copy of the catalog, and the other nodes that may change it.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::Level;
@@ -53,10 +54,15 @@ impl Broker {
         }
     }
 
-    /// Calls `catch_up` before a change of another node is confirmed. It brings a part of memory up to date with this
-    /// node's copy of the catalog, and returns false once that part is gone.
-    pub fn follow_catalog(&self, catch_up: impl Fn() -> bool + Send + Sync + 'static) {
-        self.propagation().add_follower(catch_up);
+    /// Calls `catch_up` before a change of another node is confirmed, as long as `follower` lives. It brings the
+    /// follower up to date with this node's copy of the catalog.
+    pub fn follow_catalog<T: Send + Sync + 'static>(
+        &self,
+        follower: Weak<T>,
+        catch_up: impl Fn(Arc<T>) + Send + Sync + 'static,
+    ) {
+        self.propagation()
+            .add_follower(Box::new(move || follower.upgrade().map(&catch_up).is_some()));
     }
 
     /// Whether this node may lack definitions that were confirmed at other nodes: gateways then wait for
