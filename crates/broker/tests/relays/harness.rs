@@ -10,8 +10,8 @@ use std::time::Duration;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::{Events, SettleError};
 use broker::{
-    AppendBatch, Broker, BrokerOptions, ConsumeOptions, Delivery, Event, LeaseSession, NewTopic,
-    Settle, Settlement, TakeOptions,
+    AppendBatch, Broker, BrokerOptions, ConsumeOptions, Credit, Delivery, Event, LeaseSession,
+    NewTopic, Settle, Settlement, TakeOptions,
 };
 use bytes::BytesMut;
 use cluster::{Node as Member, NodeOptions};
@@ -293,12 +293,7 @@ impl Consumer {
         deliveries: &[Delivery],
         settlement: Settlement,
     ) -> Vec<Result<(), SettleError>> {
-        let settle = |delivery: &Delivery| Settle {
-            group: delivery.group,
-            what: delivery.lease(),
-            settlement,
-        };
-        let settled = self.session.settle(deliveries.iter().map(settle).collect());
+        let settled = self.session.settle(settles(deliveries, settlement));
         timeout(SOON, settled).await.expect("it is answered")
     }
 
@@ -322,6 +317,18 @@ pub(crate) async fn take(
 
 pub(crate) fn text(delivery: &Delivery) -> String {
     String::from_utf8(delivery.value().expect("a value").to_vec()).expect("text")
+}
+
+/// Options of a consumer that gets up to this number of records at a time.
+pub(crate) fn window(records: u32) -> ConsumeOptions {
+    ConsumeOptions { credit: Credit::records(records), ..ConsumeOptions::default() }
+}
+
+/// The same settle for each delivery.
+pub(crate) fn settles(deliveries: &[Delivery], settlement: Settlement) -> Vec<Settle> {
+    let settle =
+        |delivery: &Delivery| Settle { group: delivery.group, what: delivery.lease(), settlement };
+    deliveries.iter().map(settle).collect()
 }
 
 pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {

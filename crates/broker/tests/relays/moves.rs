@@ -10,10 +10,6 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::harness::*;
 
-fn window(records: u32) -> ConsumeOptions {
-    ConsumeOptions { credit: Credit::records(records), ..ConsumeOptions::default() }
-}
-
 /// Settles all values at one consumer's node, each once: an acknowledged settle is not delivered again.
 async fn work(consumer: &mut Consumer, count: usize) {
     let mut settled: BTreeSet<String> = BTreeSet::new();
@@ -356,13 +352,14 @@ async fn settled_records_never_come_again_while_leaders_move_under_load() {
 }
 
 #[tokio::test]
-async fn leases_of_a_stopped_node_are_released_at_once() {
+async fn leases_of_a_killed_node_are_released_at_once_and_count_as_attempts() {
     let mut cluster = Cluster::start(1, &[("lease.ms", "600000")]).await;
     let leader = cluster.leader(0).await;
     let gateway = leader % 3 + 1;
     let mut lost = cluster.consume(gateway, window(10)).await;
     cluster.append(0, &values(0..10)).await;
-    lost.next(10).await;
+    let before = lost.next(10).await;
+    assert!(before.iter().all(|delivery| delivery.attempt == 1));
     let mut consumer = cluster.consume(leader, window(10)).await;
     assert!(consumer.some(Duration::from_millis(100)).await.is_empty());
     let begun = Instant::now();
@@ -371,8 +368,9 @@ async fn leases_of_a_stopped_node_are_released_at_once() {
     while again.len() < 10 {
         again.extend(consumer.some(SOON).await);
     }
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_millis(1_800), "{:?}", begun.elapsed());
     assert_eq!(texts(&again), values(0..10));
+    assert!(again.iter().all(|delivery| delivery.attempt == 2), "the node's deliveries count");
     consumer.accept(&again).await;
     let counters = cluster.broker(leader).counters(cluster.group).await.expect("there");
     assert_eq!((counters.depth, counters.consumers), (0, 1));

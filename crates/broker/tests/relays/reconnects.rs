@@ -4,27 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use broker::Settlement;
 use broker::delivery::SettleError;
-use broker::{ConsumeOptions, Credit, Delivery, Settle, Settlement};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::harness::*;
 
 /// Longer than a silent connection stays open.
 const PAUSE: Duration = Duration::from_millis(2_300);
-
-fn window(records: u32) -> ConsumeOptions {
-    ConsumeOptions { credit: Credit::records(records), ..ConsumeOptions::default() }
-}
-
-fn accepts(deliveries: &[Delivery]) -> Vec<Settle> {
-    let accept = |delivery: &Delivery| Settle {
-        group: delivery.group,
-        what: delivery.lease(),
-        settlement: Settlement::Accept,
-    };
-    deliveries.iter().map(accept).collect()
-}
 
 impl Consumer {
     /// All deliveries within this time.
@@ -59,7 +46,7 @@ async fn leases_of_a_node_that_stood_still_continue_under_the_same_leader() {
     let mut other = cluster.consume(leader, window(20)).await;
     cluster.pause(gateway, PAUSE);
     sleep(Duration::from_millis(50)).await;
-    let settled = consumer.session.settle(accepts(&held[..5]));
+    let settled = consumer.session.settle(settles(&held[..5], Settlement::Accept));
     let again = other.all(PAUSE + Duration::from_secs(1)).await;
     assert_eq!(again, Vec::<String>::new(), "their consumer is there");
     let settled = timeout(SOON, settled).await.expect("it is answered");
@@ -112,7 +99,9 @@ async fn leases_and_settles_survive_a_leader_that_leads_again_in_the_next_term()
         let settled: Vec<_> = consumers
             .iter()
             .zip(&held)
-            .map(|(consumer, held)| consumer.session.settle(accepts(&held[..held.len() / 2])))
+            .map(|(consumer, held)| {
+                consumer.session.settle(settles(&held[..held.len() / 2], Settlement::Accept))
+            })
             .collect();
         for settled in settled {
             for result in timeout(SOON, settled).await.expect("it is answered") {
@@ -136,7 +125,7 @@ async fn leases_and_settles_survive_a_leader_that_leads_again_in_the_next_term()
     assert_eq!(delivered, BTreeMap::new(), "delivered again");
 }
 
-/// It has no replica of the shard, so that the leader changes meanwhile.
+/// The node has no replica of the shard: the leader changes without it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_leader_waits_for_the_leases_of_a_node_that_stands_still() {
     let cluster = Cluster::start_of(4, 1, &[]).await;
@@ -149,7 +138,7 @@ async fn new_leader_waits_for_the_leases_of_a_node_that_stands_still() {
     sleep(Duration::from_millis(20)).await;
     let moving = cluster.broker(leader).hand_over();
     let consuming = async {
-        let settled = consumer.session.settle(accepts(&held[..5]));
+        let settled = consumer.session.settle(settles(&held[..5], Settlement::Accept));
         let again = other.all(Duration::from_secs(2)).await;
         assert_eq!(again, Vec::<String>::new(), "their consumer is there");
         let settled = timeout(SOON, settled).await.expect("it is answered");
@@ -159,23 +148,4 @@ async fn new_leader_waits_for_the_leases_of_a_node_that_stands_still() {
     assert_ne!(cluster.leader(0).await, leader);
     consumer.accept(&held[5..]).await;
     cluster.is_drained(gateway).await;
-}
-
-/// Its system closes its connections, and nothing listens at its address: nothing waits for the node.
-#[tokio::test]
-async fn leases_of_a_killed_node_are_released_at_once_and_count_as_attempts() {
-    let mut cluster = Cluster::start(1, &[("lease.ms", "600000")]).await;
-    let leader = cluster.leader(0).await;
-    let gateway = leader % 3 + 1;
-    let mut lost = cluster.consume(gateway, window(10)).await;
-    cluster.append(0, &values(0..10)).await;
-    let before = lost.next(10).await;
-    assert!(before.iter().all(|delivery| delivery.attempt == 1));
-    let mut consumer = cluster.consume(leader, window(10)).await;
-    cluster.kill(gateway);
-    let again = timeout(Duration::from_millis(1_800), consumer.next(10)).await.expect("in time");
-    assert_eq!(texts(&again), values(0..10));
-    assert!(again.iter().all(|delivery| delivery.attempt == 2), "the node's deliveries count");
-    consumer.accept(&again).await;
-    drop(lost);
 }

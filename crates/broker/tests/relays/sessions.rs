@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use base::PartitionId;
 use broker::delivery::{ConsumeError, PeekOptions, SettleError, SettleWhat, TransferError};
-use broker::{ConsumeOptions, Credit, Event, Settle, Settlement};
+use broker::{ConsumeOptions, Event, Settle, Settlement};
 use delivery::limits::RELAY_SIGN_EVERY;
 use shard::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX;
 use tokio::time::{sleep, timeout};
 
 use crate::harness::*;
-
-fn window(records: u32) -> ConsumeOptions {
-    ConsumeOptions { credit: Credit::records(records), ..ConsumeOptions::default() }
-}
 
 #[tokio::test]
 async fn records_consumed_at_a_follower_are_settled_there() {
