@@ -83,11 +83,11 @@ impl Operator {
     fn lost(&self, status: &Status) -> Option<u64> {
         let mut state = self.shared.lock();
         let State { nodes, lost, trace, .. } = &mut *state;
-        // Below an earlier boot the node runs, and waits for the others.
-        let is_told = |it: &Node| it.why.as_ref().is_some_and(|why| why.contains("set back"));
+        // A node whose boot is lower than the others have seen keeps running.
+        let is_refused = |it: &Node| it.why.as_ref().is_some_and(|why| why.contains("set back"));
         let is_shut_out = |place: &NodePlace| {
             let is_here = |it: &&Node| place.is_node(it.node);
-            place.is_set_back && status.nodes.iter().filter(is_here).any(is_told)
+            place.is_set_back && status.nodes.iter().filter(is_here).any(is_refused)
         };
         let refused = nodes
             .iter_mut()
@@ -95,9 +95,7 @@ impl Operator {
         if let (Some(place), None) = (refused, *lost) {
             *lost = place.number.map(u64::from);
             place.asked = lost.map(|_| PlaceRequest::Lose);
-            trace.note(format_args!(
-                "the operator gives up {lost:?}, which the cluster does without"
-            ));
+            trace.note(format_args!("the operator declares {lost:?} lost"));
         }
         *lost
     }
