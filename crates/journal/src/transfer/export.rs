@@ -117,23 +117,23 @@ impl Index {
     /// The segments with live batches, of entries up to `up_to`, that a receiver with all up to
     /// `have` lacks.
     ///
-    /// Segments may overlap: a segment that was received has entries that were in the log before it
-    /// was installed. Each batch is live in one of them, so the receiver needs both.
+    /// The ranges of segments may overlap, their batches do not: a segment that was received covers
+    /// entries that were in the log before it was installed, and their batches were retained. So
+    /// the range of a segment begins after the last entry of the segment before it.
     fn missing_segments(&self, have: u64, up_to: u64) -> (Vec<u32>, Vec<ListedSegment>) {
         let table = self.table().read();
         let (mut ids, mut listed) = (Vec::new(), Vec::new());
-        // Backwards: later segments have no entries before this one.
-        let mut before = up_to.saturating_add(1);
+        let (mut later_first, mut later_last) = (up_to.saturating_add(1), up_to);
         for (&id, segment) in table.segments.iter().rev() {
-            // A segment with unknown indexes may have any entry.
-            let (first, last) = segment.indexes.unwrap_or((0, up_to));
+            // A segment with unknown indexes may have any entry before those of later segments.
+            let (first, last) = segment.indexes.unwrap_or((0, later_first.saturating_sub(1)));
+            let covered = last.min(later_last);
             if segment.live_bytes > 0 && last > have && first <= up_to {
                 ids.push(id);
-                let covered = last.min(before.saturating_sub(1));
                 listed.push(ListedSegment { covered, bytes: segment.live_bytes_once() });
             }
             if segment.indexes.is_some() {
-                before = before.min(first);
+                (later_first, later_last) = (later_first.min(first), covered);
             }
         }
         ids.reverse();

@@ -195,10 +195,8 @@ fn scenario(seed: u64, seen: &mut TransferCoverage) {
     }
 }
 
-/// An empty replica receives all that this one has: also batches of entries that this one both appended and received.
-fn check_copy(sender: &Replica, history: &History) {
-    sender.snapshot().unwrap();
-    let mut receiver = Replica::new();
+/// The receiver installs the sender's newest snapshot. Without effect if the sender has none.
+fn copy(sender: &Replica, receiver: &mut Replica, history: &History) {
     let import = receiver.journal.import().unwrap();
     let Some(mut export) = sender.journal.export(import.have()).unwrap() else { return };
     let mut receiving = SnapshotReceiver::begin(import, &export).unwrap();
@@ -206,6 +204,18 @@ fn check_copy(sender: &Replica, history: &History) {
     let received = receiving.received(&export).unwrap();
     receiver.install(history, receiving, received, sender.applied).unwrap();
     receiver.check(history);
+}
+
+/// An empty replica receives all that this one has: also batches of entries that this one both
+/// appended and received. It sends all of them, too, to a replica that has the first entries.
+fn check_copy(sender: &Replica, history: &History) {
+    sender.snapshot().unwrap();
+    let mut empty = Replica::new();
+    copy(sender, &mut empty, history);
+    let mut lagging = Replica::new();
+    lagging.follow(history, sender.applied / 4);
+    lagging.snapshot().unwrap();
+    copy(&empty, &mut lagging, history);
 }
 
 #[test]
@@ -236,13 +246,7 @@ fn replica_that_received_entries_of_its_own_log_sends_all_of_them() {
         sender.snapshot().unwrap();
         // Without a snapshot of its own it receives everything, and keeps the batches that it has.
         receiver.follow(&history, 25);
-        let import = receiver.journal.import().unwrap();
-        let mut export = sender.journal.export(import.have()).unwrap().expect("a snapshot");
-        let mut receiving = SnapshotReceiver::begin(import, &export).unwrap();
-        while receiving.step(&mut export).unwrap() {}
-        let received = receiving.received(&export).unwrap();
-        receiver.install(&history, receiving, received, sender.applied).unwrap();
-        receiver.check(&history);
+        copy(&sender, &mut receiver, &history);
         check_copy(&receiver, &history);
     }
 }
