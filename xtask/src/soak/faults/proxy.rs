@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::failure::{Context, Outcome};
@@ -35,32 +35,38 @@ struct State {
     ways: [[LinkDirection; PLACES]; PLACES],
     /// 0: the node does not run.
     pids: [AtomicU32; PLACES],
+    /// The proxies end at their next connection.
+    closed: AtomicBool,
 }
 
-/// All pairs of nodes.
-#[derive(Clone, Debug)]
-pub(super) struct Mesh(Arc<State>);
+/// All pairs of nodes. Dropping it releases its ports.
+#[derive(Debug)]
+pub(super) struct Mesh {
+    state: Arc<State>,
+    proxies: Vec<(u16, JoinHandle<()>)>,
+}
 
 impl Mesh {
     /// Proxies at the first ports, for nodes that listen at the second.
     pub(super) fn new(ports: &[(u16, u16)]) -> Outcome<Mesh> {
-        let state = Arc::<State>::default();
+        let mut mesh = Mesh { state: Arc::default(), proxies: Vec::new() };
         for (to, (proxy, node)) in ports.iter().copied().enumerate() {
             let listener = TcpListener::bind(("127.0.0.1", proxy))
                 .context(|| format!("cannot bind port {proxy}"))?;
-            let state = Arc::clone(&state);
-            thread::spawn(move || accept(&listener, to, node, &state));
+            let state = Arc::clone(&mesh.state);
+            let accepting = thread::spawn(move || accept(&listener, to, node, &state));
+            mesh.proxies.push((proxy, accepting));
         }
-        Ok(Mesh(state))
+        Ok(mesh)
     }
 
     pub(super) fn set_pid(&self, place: usize, pid: u32) {
-        self.0.pids[place].store(pid, Ordering::SeqCst);
+        self.state.pids[place].store(pid, Ordering::SeqCst);
     }
 
     /// Nothing passes from one node to the other.
     pub(super) fn cut(&self, from: usize, to: usize) {
-        self.0.ways[from][to].cut.store(true, Ordering::SeqCst);
+        self.state.ways[from][to].cut.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn cut_both(&self, one: usize, other: usize) {
@@ -71,7 +77,7 @@ impl Mesh {
     /// Delay and loss of all directions from and to a node.
     pub(super) fn disturb(&self, place: usize, delay_ms: u64, lost_permille: u64) {
         for other in 0..PLACES {
-            for way in [&self.0.ways[place][other], &self.0.ways[other][place]] {
+            for way in [&self.state.ways[place][other], &self.state.ways[other][place]] {
                 way.delay_ms.store(delay_ms, Ordering::SeqCst);
                 way.lost_permille.store(lost_permille, Ordering::SeqCst);
             }
@@ -79,10 +85,23 @@ impl Mesh {
     }
 
     pub(super) fn heal(&self) {
-        for way in self.0.ways.iter().flatten() {
+        for way in self.state.ways.iter().flatten() {
             way.cut.store(false, Ordering::SeqCst);
             way.delay_ms.store(0, Ordering::SeqCst);
             way.lost_permille.store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        self.state.closed.store(true, Ordering::SeqCst);
+        for (proxy, accepting) in self.proxies.drain(..) {
+            // A connection ends the wait for one.
+            if TcpStream::connect(("127.0.0.1", proxy)).is_ok() {
+                // A panic of the proxy was printed.
+                let _ = accepting.join();
+            }
         }
     }
 }
@@ -128,6 +147,9 @@ fn inode_of(line: &str, from: u16, to: u16) -> Option<&str> {
 
 fn accept(listener: &TcpListener, to: usize, node: u16, state: &Arc<State>) {
     for incoming in listener.incoming().flatten() {
+        if state.closed.load(Ordering::SeqCst) {
+            return;
+        }
         let state = Arc::clone(state);
         thread::spawn(move || {
             // A failure ends the connection, as any fault between nodes does.
@@ -203,5 +225,12 @@ mod tests {
         here.set_read_timeout(None).unwrap();
         here.read_exact(&mut read).unwrap();
         assert_eq!(&read, b"behind");
+    }
+
+    #[test]
+    fn next_run_binds_the_ports_of_a_dropped_mesh() {
+        let proxy = free_port();
+        drop(Mesh::new(&[(proxy, free_port())]).unwrap());
+        TcpListener::bind(("127.0.0.1", proxy)).unwrap();
     }
 }
