@@ -35,33 +35,64 @@ struct State {
     ways: [[LinkDirection; PLACES]; PLACES],
     /// 0: the node does not run.
     pids: [AtomicU32; PLACES],
-    /// The proxies end at their next connection.
-    closed: AtomicBool,
+}
+
+/// The port of one node.
+#[derive(Debug)]
+struct Proxy {
+    port: u16,
+    node: u16,
+    listener: Option<Listener>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    /// The listener ends at its next connection.
+    closed: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
 }
 
 /// All pairs of nodes. Dropping it releases its ports.
 #[derive(Debug)]
 pub(super) struct Mesh {
     state: Arc<State>,
-    proxies: Vec<(u16, JoinHandle<()>)>,
+    proxies: Vec<Proxy>,
 }
 
 impl Mesh {
     /// Proxies at the first ports, for nodes that listen at the second.
-    pub(super) fn new(ports: &[(u16, u16)]) -> Outcome<Mesh> {
-        let mut mesh = Mesh { state: Arc::default(), proxies: Vec::new() };
-        for (to, (proxy, node)) in ports.iter().copied().enumerate() {
-            let listener = TcpListener::bind(("127.0.0.1", proxy))
-                .context(|| format!("cannot bind port {proxy}"))?;
-            let state = Arc::clone(&mesh.state);
-            let accepting = thread::spawn(move || accept(&listener, to, node, &state));
-            mesh.proxies.push((proxy, accepting));
-        }
-        Ok(mesh)
+    pub(super) fn new(ports: &[(u16, u16)]) -> Mesh {
+        let proxy = |&(port, node): &(u16, u16)| Proxy { port, node, listener: None };
+        Mesh { state: Arc::default(), proxies: ports.iter().map(proxy).collect() }
     }
 
-    pub(super) fn set_pid(&self, place: usize, pid: u32) {
+    /// Listens for a node that was started.
+    pub(super) fn open(&mut self, place: usize, pid: u32) -> Outcome {
         self.state.pids[place].store(pid, Ordering::SeqCst);
+        let Proxy { port, node, listener } = &mut self.proxies[place];
+        if listener.is_none() {
+            let socket = TcpListener::bind(("127.0.0.1", *port))
+                .context(|| format!("cannot bind port {port}"))?;
+            let (node, state) = (*node, Arc::clone(&self.state));
+            let closed = Arc::<AtomicBool>::default();
+            let is_closed = Arc::clone(&closed);
+            let thread = thread::spawn(move || accept(&socket, place, node, &state, &is_closed));
+            *listener = Some(Listener { closed, thread });
+        }
+        Ok(())
+    }
+
+    /// Refuses connections, as the system of a node without a process does.
+    pub(super) fn close(&mut self, place: usize) {
+        self.state.pids[place].store(0, Ordering::SeqCst);
+        let Proxy { port, listener, .. } = &mut self.proxies[place];
+        let Some(Listener { closed, thread }) = listener.take() else { return };
+        closed.store(true, Ordering::SeqCst);
+        // A connection ends the wait for one.
+        if TcpStream::connect(("127.0.0.1", *port)).is_ok() {
+            // A panic of the thread was printed.
+            let _ = thread.join();
+        }
     }
 
     /// Nothing passes from one node to the other.
@@ -95,14 +126,7 @@ impl Mesh {
 
 impl Drop for Mesh {
     fn drop(&mut self) {
-        self.state.closed.store(true, Ordering::SeqCst);
-        for (proxy, accepting) in self.proxies.drain(..) {
-            // A connection ends the wait for one.
-            if TcpStream::connect(("127.0.0.1", proxy)).is_ok() {
-                // A panic of the proxy was printed.
-                let _ = accepting.join();
-            }
-        }
+        (0..self.proxies.len()).for_each(|place| self.close(place));
     }
 }
 
@@ -145,9 +169,9 @@ fn inode_of(line: &str, from: u16, to: u16) -> Option<&str> {
     ((local, remote) == (from, to)).then_some(inode)
 }
 
-fn accept(listener: &TcpListener, to: usize, node: u16, state: &Arc<State>) {
+fn accept(listener: &TcpListener, to: usize, node: u16, state: &Arc<State>, closed: &AtomicBool) {
     for incoming in listener.incoming().flatten() {
-        if state.closed.load(Ordering::SeqCst) {
+        if closed.load(Ordering::SeqCst) {
             return;
         }
         let state = Arc::clone(state);
@@ -205,9 +229,11 @@ mod tests {
     fn one_way_cut_holds_one_direction_and_the_heal_delivers_all_of_it() {
         let node = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let proxy = free_port();
-        let mesh = Mesh::new(&[(proxy, node.local_addr().unwrap().port())]).unwrap();
+        let mut mesh = Mesh::new(&[(proxy, node.local_addr().unwrap().port())]);
+        mesh.open(0, std::process::id()).unwrap();
         // This process is node 2, which connects to node 1.
-        mesh.set_pid(1, std::process::id());
+        mesh.state.pids[0].store(0, Ordering::SeqCst);
+        mesh.state.pids[1].store(std::process::id(), Ordering::SeqCst);
         let mut there = TcpStream::connect(("127.0.0.1", proxy)).unwrap();
         let (mut here, _) = node.accept().unwrap();
         there.write_all(b"before").unwrap();
@@ -228,9 +254,19 @@ mod tests {
     }
 
     #[test]
-    fn next_run_binds_the_ports_of_a_dropped_mesh() {
+    fn connections_to_a_node_without_a_process_are_refused() {
         let proxy = free_port();
-        drop(Mesh::new(&[(proxy, free_port())]).unwrap());
+        let mut mesh = Mesh::new(&[(proxy, free_port())]);
+        let connect = || TcpStream::connect(("127.0.0.1", proxy)).map_err(|error| error.kind());
+        for _ in 0..2 {
+            mesh.open(0, std::process::id()).unwrap();
+            connect().unwrap();
+            mesh.close(0);
+            assert_eq!(connect().unwrap_err(), std::io::ErrorKind::ConnectionRefused);
+        }
+        mesh.open(0, std::process::id()).unwrap();
+        drop(mesh);
+        // The next run may use the port.
         TcpListener::bind(("127.0.0.1", proxy)).unwrap();
     }
 }

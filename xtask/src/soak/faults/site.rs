@@ -71,7 +71,7 @@ impl Site {
         let [kafka, amqp, http, peer, proxy] =
             [0, 1, 2, 3, 4].map(|row| ports[row * PLACES..(row + 1) * PLACES].to_vec());
         let pairs: Vec<(u16, u16)> = proxy.iter().copied().zip(peer.iter().copied()).collect();
-        let mesh = Mesh::new(&pairs)?;
+        let mesh = Mesh::new(&pairs);
         let seeds: Vec<String> = proxy[..FOUNDERS].iter().map(|port| local(*port)).collect();
         let node = |place: usize| -> Outcome<Node> {
             let name = format!("node-{}", place + 1);
@@ -136,10 +136,10 @@ impl Site {
         self.start_all(&[place])
     }
 
-    fn spawn(&self, place: usize) -> Outcome<server::StartingServer> {
+    fn spawn(&mut self, place: usize) -> Outcome<server::StartingServer> {
         let node = &self.nodes[place];
         let started = node.postroad.spawn_with(&[(FAULTS_VARIABLE, &node.faults)])?;
-        self.mesh.set_pid(place, started.server.pid());
+        self.mesh.open(place, started.server.pid())?;
         Ok(started)
     }
 
@@ -156,6 +156,7 @@ impl Site {
         let ended = running.as_mut().is_some_and(|server| server.still_runs().is_err());
         if ended {
             *running = None;
+            self.mesh.close(place);
         }
         ended
     }
@@ -163,13 +164,17 @@ impl Site {
     pub(super) fn kill(&mut self, place: usize) -> Outcome {
         let node = &mut self.nodes[place];
         node.stopped = false;
-        node.running.take().map_or(Ok(()), Server::kill)
+        let killed = node.running.take().map_or(Ok(()), Server::kill);
+        self.mesh.close(place);
+        killed
     }
 
     /// Stops a node by SIGTERM and waits for its end.
     pub(super) fn terminate(&mut self, place: usize) -> Outcome {
         let running = self.nodes[place].running.take();
-        running.map_or(Ok(()), |server| server.stop(ENDED_WITHIN).map(drop))
+        let ended = running.map_or(Ok(()), |server| server.stop(ENDED_WITHIN).map(drop));
+        self.mesh.close(place);
+        ended
     }
 
     pub(super) fn pause(&mut self, place: usize) -> Outcome {
