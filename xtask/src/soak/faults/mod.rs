@@ -21,7 +21,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use self::nemesis::Nemesis;
-use self::report::{Row, Run};
+use self::report::{Row, Run, Stall, Writer};
 use self::site::Site;
 use self::target::WorkloadContext;
 use self::workloads::{Progress, RunningWorkload, Workload};
@@ -137,11 +137,11 @@ fn describe_run(run: &Run) -> String {
         (None, 0) => "no violation".to_owned(),
         (None, count) => format!("{count} VIOLATIONS"),
     };
-    let longest = run.stalls.iter().max().copied().unwrap_or_default();
-    let mut words = format!(
-        "soak faults: {} seed {}: {verdict}, longest stall {longest:.1?}",
-        run.nemesis, run.seed
-    );
+    let mut words = format!("soak faults: {} seed {}: {verdict}", run.nemesis, run.seed);
+    if let Some(Stall { length, begun, workload }) = run.stalls.iter().max() {
+        let workload = report::name(*workload);
+        words.push_str(&format!(", longest stall {length:.1?} ({workload}, at {begun:.1?})"));
+    }
     for violation in &run.violations {
         words.push_str(&format!("\n    {violation}"));
     }
@@ -246,12 +246,13 @@ fn under_load(
     });
     whole?;
     let mut writers = Vec::new();
-    for workload in running {
-        match workload.check(&target) {
+    for (workload, running) in workloads.iter().zip(running) {
+        match running.check(&target) {
             Ok(found) => {
                 run.violations.extend(found.violations);
                 run.counts.extend(found.counts);
-                writers.extend(found.writes);
+                let writer = |writes| Writer { workload: *workload, writes };
+                writers.extend(found.writes.into_iter().map(writer));
             }
             Err(failure) => run.failure = Some(failure.to_string()),
         }

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::nemesis::{FaultTime, Nemesis};
+use super::workloads::Workload;
 use crate::figures::percentile;
 
 /// A stall that begins this soon after a fault still counts as caused by it.
@@ -22,25 +23,43 @@ pub(super) struct Run {
     pub(super) failure: Option<String>,
     pub(super) counts: BTreeMap<&'static str, u64>,
     #[serde(skip)]
-    pub(super) stalls: Vec<Duration>,
+    pub(super) stalls: Vec<Stall>,
+}
+
+/// The acknowledged writes of one client, in milliseconds since the run began.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) workload: Workload,
+    pub(super) writes: Vec<u64>,
+}
+
+/// A time without an acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Stall {
+    pub(super) length: Duration,
+    /// Since the run began.
+    pub(super) begun: Duration,
+    pub(super) workload: Workload,
 }
 
 /// Longest gap between acknowledged writes of each writer that overlaps each fault. Writes are sorted.
-pub(super) fn stalls(writers: &[Vec<u64>], faults: &[FaultTime], end: u64) -> Vec<Duration> {
+pub(super) fn stalls(writers: &[Writer], faults: &[FaultTime], end: u64) -> Vec<Stall> {
     let mut stalls = Vec::new();
     for FaultTime { begun, ended } in faults {
         let until = ended + AFTER_FAULT_MS;
-        for writes in writers.iter().filter(|writes| !writes.is_empty()) {
+        for Writer { workload, writes } in writers.iter().filter(|it| !it.writes.is_empty()) {
             let first = writes.partition_point(|at| at < begun).saturating_sub(1);
-            let mut longest = 0;
+            let mut longest = (0, 0);
             for at in first..writes.len() {
                 let next = writes.get(at + 1).copied().unwrap_or(end.max(writes[at]));
                 if writes[at] > until {
                     break;
                 }
-                longest = longest.max(next - writes[at]);
+                longest = longest.max((next - writes[at], writes[at]));
             }
-            stalls.push(Duration::from_millis(longest));
+            let (length, begun) =
+                (Duration::from_millis(longest.0), Duration::from_millis(longest.1));
+            stalls.push(Stall { length, begun, workload: *workload });
         }
     }
     stalls
@@ -69,7 +88,8 @@ pub(super) fn rows(runs: &[Run]) -> Vec<Row> {
         }
     }
     let row = |(nemesis, runs): (Nemesis, Vec<&Run>)| {
-        let mut stalls: Vec<Duration> = runs.iter().flat_map(|run| run.stalls.clone()).collect();
+        let mut stalls: Vec<Duration> =
+            runs.iter().flat_map(|run| &run.stalls).map(|stall| stall.length).collect();
         Row {
             nemesis: name(nemesis),
             runs: runs.len(),
@@ -85,8 +105,8 @@ pub(super) fn rows(runs: &[Run]) -> Vec<Row> {
     by_nemesis.into_iter().map(row).collect()
 }
 
-pub(super) fn name(nemesis: Nemesis) -> String {
-    nemesis.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+pub(super) fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 pub(super) fn table(rows: &[Row]) -> String {
@@ -130,15 +150,19 @@ mod tests {
 
     #[test]
     fn stall_is_the_longest_gap_that_overlaps_a_fault() {
-        let writes = vec![0, 10, 20, 5_020, 5_030, 30_000];
         let fault = FaultTime { begun: 1_000, ended: 2_000 };
-        let found = stalls(&[writes, vec![]], &[fault], 40_000);
+        let found = |writes: &[u64], end| {
+            let writer =
+                |writes: &[u64]| Writer { workload: Workload::Queue, writes: writes.to_vec() };
+            let found = stalls(&[writer(writes), writer(&[])], &[fault], end);
+            let millis = |stall: &Stall| (stall.begun.as_millis(), stall.length.as_millis());
+            found.iter().map(millis).collect::<Vec<_>>()
+        };
         // The gap after 5,030 began within ten seconds of the fault's end.
-        assert_eq!(found, [Duration::from_millis(24_970)]);
+        assert_eq!(found(&[0, 10, 20, 5_020, 5_030, 30_000], 40_000), [(5_030, 24_970)]);
         let steady: Vec<u64> = (0..400).map(|at| at * 100).collect();
-        assert_eq!(stalls(&[steady], &[fault], 40_000), [Duration::from_millis(100)]);
-        let ends = vec![0, 500];
-        assert_eq!(stalls(&[ends], &[fault], 9_000), [Duration::from_millis(8_500)]);
+        assert_eq!(found(&steady, 40_000)[0].1, 100);
+        assert_eq!(found(&[0, 500], 9_000), [(500, 8_500)]);
     }
 
     #[test]
@@ -150,7 +174,11 @@ mod tests {
             violations: vec!["one".to_owned()],
             failure: None,
             counts: BTreeMap::new(),
-            stalls: vec![Duration::from_millis(stall)],
+            stalls: vec![Stall {
+                length: Duration::from_millis(stall),
+                begun: Duration::ZERO,
+                workload: Workload::Queue,
+            }],
         };
         let runs =
             [run(Nemesis::KillOne, 500), run(Nemesis::KillOne, 1_500), run(Nemesis::Pause, 1)];

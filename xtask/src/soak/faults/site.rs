@@ -123,8 +123,10 @@ impl Site {
     /// Starts these nodes concurrently; they are ready on return.
     pub(super) fn start_all(&mut self, places: &[usize]) -> Outcome {
         let mut starting = Vec::new();
-        for place in places.iter().copied().filter(|place| !self.runs(*place)) {
-            starting.push((place, self.spawn(place)?));
+        for &place in places {
+            if !self.runs(place) {
+                starting.push((place, self.spawn(place)?));
+            }
         }
         for (place, started) in starting {
             self.nodes[place].running = Some(started.ready(READY_WITHIN)?.0);

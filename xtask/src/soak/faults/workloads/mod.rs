@@ -27,7 +27,7 @@ pub(super) struct WorkloadResult {
     pub(super) writes: Vec<Vec<u64>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(super) enum Workload {
     /// Idempotent producers; every acknowledged record is read at its offset, in order, once
     Append,
