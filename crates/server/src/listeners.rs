@@ -7,19 +7,20 @@ use std::net::{IpAddr, SocketAddr};
 use gateway::{Ports, Tls};
 use gateway_http::{HttpPorts, ListeningPort};
 use nodes::{Endpoint, Endpoints};
-use world::net::{Listener, Net};
+use world::net::{BoundPort, Listener, Net};
 
 use crate::settings::Settings;
 
-/// All bound ports, before any client is served.
+/// All ports, before any client is served. HTTP listens at once, for operators who watch the start. The other
+/// protocols refuse connections until the node can serve them, so that their clients connect to another node.
 pub(crate) struct Listeners {
-    kafka: Listener,
-    kafka_tls: Option<Listener>,
-    amqp: Option<Listener>,
-    amqp_tls: Option<Listener>,
-    http: Option<Listener>,
-    http_tls: Option<Listener>,
-    metrics: Option<Listener>,
+    kafka: ReservedPort,
+    kafka_tls: Option<ReservedPort>,
+    amqp: Option<ReservedPort>,
+    amqp_tls: Option<ReservedPort>,
+    http: Option<ReservedPort>,
+    http_tls: Option<ReservedPort>,
+    metrics: Option<ReservedPort>,
     pub(crate) bound: Bound,
 }
 
@@ -40,69 +41,86 @@ impl Listeners {
     pub(crate) async fn bind(net: Net, settings: &Settings) -> Result<Self, TakenPorts> {
         let tls = settings.tls.as_ref();
         let mut taken = Vec::new();
-        let kafka = bind(net, "kafka", Some(settings.kafka), &mut taken).await;
-        let kafka_tls = bind(net, "kafka-tls", tls.and_then(|tls| tls.kafka), &mut taken).await;
-        let amqp = bind(net, "amqp", settings.amqp, &mut taken).await;
-        let amqp_tls = bind(net, "amqp-tls", tls.and_then(|tls| tls.amqp), &mut taken).await;
-        let http = bind(net, "http", settings.http.http, &mut taken).await;
-        let http_tls = bind(net, "http-tls", tls.and_then(|tls| tls.http), &mut taken).await;
-        let metrics = bind(net, "metrics", settings.http.metrics, &mut taken).await;
-        let Some((kafka, kafka_bound)) = kafka.filter(|_| taken.is_empty()) else {
+        let mut reserve = async |setting, address: Option<SocketAddr>| {
+            let reserved = ReservedPort::new(net, setting, address?).await;
+            reserved.map_err(|port| taken.push(port)).ok()
+        };
+        let kafka = reserve("kafka", Some(settings.kafka)).await;
+        let kafka_tls = reserve("kafka-tls", tls.and_then(|tls| tls.kafka)).await;
+        let amqp = reserve("amqp", settings.amqp).await;
+        let amqp_tls = reserve("amqp-tls", tls.and_then(|tls| tls.amqp)).await;
+        let http = reserve("http", settings.http.http).await;
+        let http_tls = reserve("http-tls", tls.and_then(|tls| tls.http)).await;
+        let metrics = reserve("metrics", settings.http.metrics).await;
+        let Some(kafka) = kafka.filter(|_| taken.is_empty()) else {
             return Err(TakenPorts(taken));
         };
-        let at = |listener: &Option<(Listener, SocketAddr)>| listener.as_ref().map(|(_, at)| *at);
+        let at = |port: Option<&ReservedPort>| port.map(|port| port.address);
         let bound = Bound {
-            kafka: kafka_bound,
-            kafka_tls: at(&kafka_tls),
-            amqp: at(&amqp),
-            amqp_tls: at(&amqp_tls),
-            http: at(&http),
-            http_tls: at(&http_tls),
-            metrics: at(&metrics),
+            kafka: kafka.address,
+            kafka_tls: at(kafka_tls.as_ref()),
+            amqp: at(amqp.as_ref()),
+            amqp_tls: at(amqp_tls.as_ref()),
+            http: at(http.as_ref()),
+            http_tls: at(http_tls.as_ref()),
+            metrics: at(metrics.as_ref()),
         };
-        let listener = |listener: Option<(Listener, SocketAddr)>| listener.map(|(it, _)| it);
-        Ok(Self {
-            kafka,
-            kafka_tls: listener(kafka_tls),
-            amqp: listener(amqp),
-            amqp_tls: listener(amqp_tls),
-            http: listener(http),
-            http_tls: listener(http_tls),
-            metrics: listener(metrics),
-            bound,
-        })
+        Ok(Self { kafka, kafka_tls, amqp, amqp_tls, http, http_tls, metrics, bound })
     }
 
-    /// Takes the HTTP ports, which are served before the others.
-    pub(crate) fn take_http(&mut self, tls: Option<&Tls>) -> HttpPorts {
-        let tls = self.http_tls.take().zip(tls.cloned());
-        let http = Ports { plain: self.http.take(), tls };
-        HttpPorts { http, metrics: self.metrics.take() }
+    /// Takes the HTTP ports and listens on them, before the others.
+    pub(crate) fn listen_http(&mut self, tls: Option<&Tls>) -> Result<HttpPorts, TakenPorts> {
+        let mut taken = Vec::new();
+        let http = listen(self.http.take(), self.http_tls.take(), tls, &mut taken);
+        let metrics = self.metrics.take().and_then(|port| port.listen(&mut taken));
+        TakenPorts::none_of(taken)?;
+        Ok(HttpPorts { http, metrics })
     }
 
-    /// The Kafka ports, and the AMQP ports if AMQP is offered.
-    pub(crate) fn into_ports(self, tls: Option<&Tls>) -> (Ports, Option<Ports>) {
-        let encrypted = |listener: Option<Listener>| listener.zip(tls.cloned());
-        let kafka = Ports { plain: Some(self.kafka), tls: encrypted(self.kafka_tls) };
-        let amqp = Ports { plain: self.amqp, tls: encrypted(self.amqp_tls) };
+    /// Listens on the Kafka ports, and on the AMQP ports if AMQP is offered.
+    pub(crate) fn listen(self, tls: Option<&Tls>) -> Result<(Ports, Option<Ports>), TakenPorts> {
+        let mut taken = Vec::new();
+        let kafka = listen(Some(self.kafka), self.kafka_tls, tls, &mut taken);
+        let amqp = listen(self.amqp, self.amqp_tls, tls, &mut taken);
+        TakenPorts::none_of(taken)?;
         let is_offered = amqp.plain.is_some() || amqp.tls.is_some();
-        (kafka, is_offered.then_some(amqp))
+        Ok((kafka, is_offered.then_some(amqp)))
     }
 }
 
-/// `None`: the port is off, or was added to `taken`.
-async fn bind(
-    net: Net,
-    setting: &'static str,
-    address: Option<SocketAddr>,
+fn listen(
+    plain: Option<ReservedPort>,
+    encrypted: Option<ReservedPort>,
+    tls: Option<&Tls>,
     taken: &mut Vec<TakenPort>,
-) -> Option<(Listener, SocketAddr)> {
-    let address = address?;
-    let bound = match net.listen(address).await {
-        Ok(listener) => listener.local_addr().map(|bound| (listener, bound)),
-        Err(error) => Err(error),
-    };
-    bound.map_err(|source| taken.push(TakenPort { address, setting, source })).ok()
+) -> Ports {
+    let mut listening = |port: Option<ReservedPort>| port.and_then(|port| port.listen(taken));
+    let plain = listening(plain);
+    Ports { plain, tls: listening(encrypted).zip(tls.cloned()) }
+}
+
+/// A port that refuses connections until it listens.
+struct ReservedPort {
+    setting: &'static str,
+    address: SocketAddr,
+    port: BoundPort,
+}
+
+impl ReservedPort {
+    async fn new(net: Net, setting: &'static str, address: SocketAddr) -> Result<Self, TakenPort> {
+        let reserved = net
+            .bind(address)
+            .await
+            .and_then(|port| Ok(Self { setting, address: port.local_addr()?, port }));
+        reserved.map_err(|source| TakenPort { address, setting, source })
+    }
+
+    /// `None`: it was added to `taken`.
+    fn listen(self, taken: &mut Vec<TakenPort>) -> Option<Listener> {
+        let Self { setting, address, port } = self;
+        let failed = |source| taken.push(TakenPort { address, setting, source });
+        port.listen().map_err(failed).ok()
+    }
 }
 
 /// An address that cannot be listened on.
@@ -116,6 +134,12 @@ pub(crate) struct TakenPort {
 /// All of them of a node, at least one.
 #[derive(Debug)]
 pub(crate) struct TakenPorts(Vec<TakenPort>);
+
+impl TakenPorts {
+    fn none_of(taken: Vec<TakenPort>) -> Result<(), Self> {
+        if taken.is_empty() { Ok(()) } else { Err(Self(taken)) }
+    }
+}
 
 impl fmt::Display for TakenPorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

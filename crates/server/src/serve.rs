@@ -89,7 +89,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         failure.clone(),
         Arc::clone(&world.entropy),
     );
-    let http = listeners.take_http(tls);
+    let http = listeners.listen_http(tls).map_err(ServeError::Listen)?;
     let serving_http = (!http.is_empty()).then(|| {
         let serving = gateway_http::serve(http, front.clone());
         tasks::vital(Task::HttpListener, serving, &failure)
@@ -197,10 +197,12 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         process: process::seen,
         spans: spans.as_ref().map(|spans| spans.counts().clone()),
     });
-    let log_ins = users.login_line();
-    announce(&settings, &listeners.bound, &advertised, (&broker, &log_ins), started);
-
-    let (kafka, amqp) = listeners.into_ports(tls);
+    let (log_ins, bound) = (users.login_line(), listeners.bound);
+    let (kafka, amqp) = listeners.listen(tls).map_err(|taken| {
+        failure.expect_ends();
+        ServeError::Listen(taken)
+    })?;
+    announce(&settings, &bound, &advertised, (&broker, &log_ins), started);
     let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
     let mut gateways = vec![broker.vital(Task::KafkaListener, serving)];
     if let Some(ports) = amqp {

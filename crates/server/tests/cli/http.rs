@@ -164,18 +164,22 @@ fn http_is_served_over_tls() {
     assert!(text.contains("postroad_tls_certificate_end_seconds "), "{text}");
 }
 
-/// The port is open before the node is ready, and until all other ports are closed.
+fn free_port() -> SocketAddr {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    free.local_addr().expect("an address")
+}
+
+/// The HTTP port is open before the node is ready, and until all other ports are closed. The others refuse their
+/// clients, which then connect to another node.
 #[test]
-fn probe_gets_a_reply_while_the_node_starts() {
+fn probe_gets_a_reply_while_the_node_starts_and_clients_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    let port = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        free.local_addr().expect("an address")
-    };
+    let [port, kafka, amqp] = [free_port(), free_port(), free_port()];
     // A member of a cluster whose other nodes do not exist: it never becomes ready.
-    let mut command = serve(&data);
+    let mut command = serve_at(&data, &kafka.to_string());
     command.args(["--http", &port.to_string(), "--peer", "127.0.0.1:0"]);
+    command.args(["--amqp", &amqp.to_string()]);
     command.args(["--advertise-peer", "127.0.0.1:7"]);
     command.args(["--seeds", "127.0.0.1:7,127.0.0.2:7,127.0.0.3:7"]);
     let mut child = command.stdout(std::process::Stdio::null()).spawn().expect("it starts");
@@ -188,9 +192,13 @@ fn probe_gets_a_reply_while_the_node_starts() {
         std::thread::sleep(Duration::from_millis(10));
     };
     let (ready, startup) = (status(port, "/health/ready"), status(port, "/health/startup"));
+    let connects = [kafka, amqp].map(|port| TcpStream::connect(port).map_err(|it| it.kind()));
     let _ = child.kill();
     let _ = child.wait();
     assert_eq!((live, ready, startup), (200, 503, 503));
+    for connect in connects {
+        assert_eq!(connect.unwrap_err(), std::io::ErrorKind::ConnectionRefused);
+    }
 }
 
 #[test]

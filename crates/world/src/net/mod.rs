@@ -42,16 +42,21 @@ pub enum Net {
 }
 
 impl Net {
-    /// Listens on an address; with port 0 the network chooses one. A simulated host has only `0.0.0.0`, `::` and
-    /// loopback.
-    pub async fn listen(self, address: SocketAddr) -> io::Result<Listener> {
+    /// Takes an address, and refuses connections to it until it listens; with port 0 the network chooses one. A
+    /// simulated host has only `0.0.0.0`, `::` and loopback, and its connections wait meanwhile.
+    pub async fn bind(self, address: SocketAddr) -> io::Result<BoundPort> {
         match self {
-            Self::Kernel => tokio::net::TcpListener::bind(address).await.map(Listener::Kernel),
+            Self::Kernel => bind_kernel(address).map(BoundPort::Kernel),
             #[cfg(feature = "sim")]
             Self::Simulated => {
-                turmoil::net::TcpListener::bind(address).await.map(Listener::Simulated)
+                turmoil::net::TcpListener::bind(address).await.map(BoundPort::Simulated)
             }
         }
+    }
+
+    /// Listens on an address at once, as [`bind`](Self::bind) and [`listen`](BoundPort::listen) do.
+    pub async fn listen(self, address: SocketAddr) -> io::Result<Listener> {
+        self.bind(address).await?.listen()
     }
 
     /// Connects to `HOST:PORT`, where the host is a name or an address.
@@ -61,6 +66,43 @@ impl Net {
             #[cfg(feature = "sim")]
             Self::Simulated => turmoil::net::TcpStream::connect(address).await.map(Stream::from),
         }
+    }
+}
+
+/// Connections that wait to be accepted, at most. The kernel's own limit may be lower.
+const BACKLOG: u32 = 1_024;
+
+fn bind_kernel(address: SocketAddr) -> io::Result<tokio::net::TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6()?,
+    };
+    // A restart need not wait for the connections of the process before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// A socket that has its address and does not listen yet.
+#[non_exhaustive]
+pub enum BoundPort {
+    Kernel(tokio::net::TcpSocket),
+    #[cfg(feature = "sim")]
+    Simulated(turmoil::net::TcpListener),
+}
+
+impl BoundPort {
+    /// Accepts connections from now on. Fails if another process has begun to listen on the address meanwhile.
+    pub fn listen(self) -> io::Result<Listener> {
+        match self {
+            Self::Kernel(socket) => socket.listen(BACKLOG).map(Listener::Kernel),
+            #[cfg(feature = "sim")]
+            Self::Simulated(listener) => Ok(Listener::Simulated(listener)),
+        }
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        on_socket!(self, socket => socket.local_addr())
     }
 }
 
@@ -83,6 +125,12 @@ impl Listener {
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         on_socket!(self, listener => listener.local_addr())
+    }
+}
+
+impl std::fmt::Debug for BoundPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("BoundPort").field(&self.local_addr().ok()).finish()
     }
 }
 
