@@ -196,11 +196,13 @@ pub(super) async fn is_sound(shared: &Shared) -> Result<(), (Invariant, String)>
                 continue;
             };
             let stored = broker.stored();
-            if !asked.contains_key(&place) && broker.scrub() {
-                asked.insert(place, stored.ended_ms);
+            let ended = stored.ended_ms.is_some()
+                && asked.get(&place).is_some_and(|before| *before != stored.ended_ms);
+            // Once more if the node was restarted during its pass.
+            if !ended && stored.under_way.is_none() && broker.scrub() {
+                asked.entry(place).or_insert(stored.ended_ms);
             }
-            let ended = stored.ended_ms.is_some() && asked.get(&place) != Some(&stored.ended_ms);
-            if !asked.contains_key(&place) || !ended {
+            if !ended {
                 let _ = write!(left, "{} has not looked through what it has; ", name(place));
             }
             if !stored.damaged.is_empty() {
