@@ -12,10 +12,10 @@ use client::blocking::{Connection, SentBatches};
 use client::records::records_of;
 use client::requests::ProduceOutcome;
 
-use super::ledger::{Acknowledged, Ledger, Mark, Reader, Violation};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 use crate::records::batch;
+use histories::log::{Acknowledged, Ledger, Mark, Reader, Violation};
 
 /// A server without a reply for this long hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

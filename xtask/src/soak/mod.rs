@@ -8,7 +8,6 @@ mod failover;
 mod faults;
 mod http;
 mod leases;
-mod ledger;
 mod load;
 mod planted;
 
@@ -24,9 +23,9 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::random::Random;
 use crate::server::{self, Postroad, Server};
+use histories::log::{Ledger, Reader};
 pub(crate) use leases::elections::in_ci as elections_in_ci;
 pub(crate) use leases::in_ci as leases_in_ci;
-use ledger::{Ledger, Reader};
 use load::{Producer, SoakTarget};
 
 #[derive(Debug, Subcommand)]

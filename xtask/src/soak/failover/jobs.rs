@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use super::super::leases::ledger::{Ledger, Tally, Violation};
 use super::super::leases::load::{dead_letters, declare, depths};
 use super::super::leases::workers::{self, PATIENCE, Stage, WorkerEnd};
 use crate::failure::{Failure, Outcome};
 use crate::random::Random;
 use crate::server::Postroad;
+use histories::leases::{Ledger, Tally, Violation};
 
 const PARTITIONS: usize = 2;
 const PRODUCERS: usize = 2;

@@ -9,12 +9,12 @@ use client::blocking::Connection;
 use client::records::records_of;
 use client::requests::ProduceOutcome;
 
-use super::super::ledger::{Acknowledged, Ledger, Mark, Reader};
 use super::super::load::{PATIENCE, violated};
 use crate::cluster::{self, NODES};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 use crate::records::batch;
+use histories::log::{Acknowledged, Ledger, Mark, Reader};
 
 /// Delay before a producer requests the leader again.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);

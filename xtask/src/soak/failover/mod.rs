@@ -17,7 +17,6 @@ use self::idle::Idle;
 use self::ids::Ids;
 use self::jobs::Jobs;
 use self::load::{Producer, ProducerTarget, verify};
-use super::ledger::{Ledger, Reader};
 use super::load::{PATIENCE, violated};
 use crate::cluster::{Cluster, NODES, NodeFault, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
@@ -25,6 +24,7 @@ use crate::figures::{Figures, Output, percentile};
 use crate::paths;
 use crate::random::Random;
 use crate::server;
+use histories::log::{Ledger, Reader};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FailoverOptions {

@@ -2,10 +2,9 @@
 //!
 //! * [`site`]: processes, directories and disks; [`proxy`]: the network between the nodes
 //! * [`nemesis`]: kinds of faults
-//! * [`workloads`]: clients; [`checkers`]: rules that their histories must keep
+//! * [`workloads`]: clients; the crate `histories`: rules for them
 //! * [`report`]: verdicts, and how long writes stalled
 
-mod checkers;
 mod nemesis;
 mod proxy;
 mod report;

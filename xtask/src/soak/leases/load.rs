@@ -11,12 +11,12 @@ use clap::Args;
 use client::blocking::Connection;
 use client::records::records_of;
 
-use super::ledger;
 use super::workers::{self, GROUP, PATIENCE, Stage, WorkerEnd};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::random::Random;
 use crate::server::{self, Postroad, Server};
+use histories::leases as ledger;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct LoadOptions {

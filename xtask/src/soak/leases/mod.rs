@@ -10,7 +10,6 @@
 
 mod delayed;
 pub(super) mod elections;
-pub(super) mod ledger;
 pub(super) mod load;
 pub(super) mod workers;
 

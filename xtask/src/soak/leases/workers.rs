@@ -18,10 +18,10 @@ use client_amqp::blocking as amqp;
 use client_amqp::{AmqpError, Mode};
 use uuid::Uuid;
 
-use super::ledger::{FinalSettlement, Ledger, Violation, Worker};
 use crate::random::Random;
 use crate::records::batch_of;
-use crate::soak::ledger::Mark;
+use histories::leases::{FinalSettlement, Ledger, Violation, Worker};
+use histories::log::Mark;
 
 /// A server without a reply for this long hangs.
 pub(in crate::soak) const PATIENCE: Duration = Duration::from_secs(30);

@@ -15,7 +15,7 @@ use super::{Check, WorkloadResult, joined};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 use crate::records::now_ms;
-use crate::soak::ledger::{Acknowledged, Ledger, Mark, Reader};
+use histories::log::{Acknowledged, Ledger, Mark, Reader};
 
 pub(super) const TOPIC: &str = "append";
 pub(super) const PARTITIONS: usize = 4;

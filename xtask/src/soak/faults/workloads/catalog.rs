@@ -9,11 +9,11 @@ use client_amqp::blocking::Connection;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::DeleteTopicsRequest;
 
-use super::super::checkers::catalog::{Op, check};
 use super::super::target::{Kafka, TIMEOUT, WorkloadContext};
 use super::{Check, WorkloadResult, joined};
 use crate::failure::Outcome;
 use crate::random::Random;
+use histories::catalog::{Op, check};
 
 const QUEUES: usize = 3;
 const TOPICS: usize = 2;

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::checkers::conditional::{Write, WriteOutcome, check};
 use super::super::target::{Kafka, TIMEOUT, WorkloadContext};
 use super::{Check, WorkloadResult, joined};
 use crate::failure::{Failure, Outcome};
 use crate::random::Random;
 use crate::soak::http::request;
+use histories::conditional::{Write, WriteOutcome, check};
 
 const TOPIC: &str = "register";
 const PATH: &str = "/v1/topics/register";

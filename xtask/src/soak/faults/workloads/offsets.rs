@@ -12,11 +12,11 @@ use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
 use kafka_protocol::messages::{FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest};
 use kafka_protocol::protocol::StrBytes;
 
-use super::super::checkers::register::{self, Op};
 use super::super::target::{Kafka, WorkloadContext};
 use super::append::{PARTITIONS, Progress, TOPIC};
 use super::{Check, WorkloadResult, joined};
 use crate::random::Random;
+use histories::register::{self, Op};
 
 const GROUPS: usize = 3;
 const READERS: usize = 2;

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use client_amqp::blocking::Connection;
 use client_amqp::{AmqpError, Argument, Mode};
 
-use super::super::checkers::queue::{Delivery, History, Message, SettleAttempt, check};
 use super::super::site::FOUNDERS;
 use super::super::target::{TIMEOUT, WorkloadContext};
 use super::{Check, WorkloadResult, joined};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
+use histories::queue::{Delivery, History, Message, SettleAttempt, check};
 
 const QUEUE: &str = "faults.work";
 const DEAD: &str = "faults.dead";

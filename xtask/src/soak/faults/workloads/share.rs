@@ -10,12 +10,12 @@ use kafka_protocol::messages::ShareGroupHeartbeatRequest;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use super::super::checkers::share::{Delivery, History, check};
 use super::super::site::FOUNDERS;
 use super::super::target::{Kafka, TIMEOUT, WorkloadContext};
 use super::{Check, WorkloadResult, joined};
 use crate::failure::{Failure, Outcome};
 use crate::records::batch;
+use histories::share::{Delivery, History, check};
 
 const TOPIC: &str = "share";
 const GROUP: &str = "share";

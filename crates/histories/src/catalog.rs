@@ -1,11 +1,11 @@
 //! Queues and topics that one client declares and deletes, at a different node each time. Every reply must be
 //! consistent with a single node.
 
-use super::described;
+use crate::described;
 
 /// Operations in the client's order; each was sent after the reply to the previous one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum Op {
+pub enum Op {
     /// The queue or topic was declared, with a confirmed answer.
     Declared {
         node: usize,
@@ -39,7 +39,7 @@ pub(in super::super) enum Op {
 /// Operations before a violation that are shown with it.
 const SHOWN_BEFORE: usize = 6;
 
-pub(in super::super) fn check(name: &str, history: &[Op]) -> Vec<String> {
+pub fn check(name: &str, history: &[Op]) -> Vec<String> {
     // `None`: unknown.
     let mut exists = Some(false);
     let mut due: Vec<(u64, usize, u64)> = Vec::new();

@@ -1,11 +1,11 @@
 //! A register whose value only rises: linearizable reads never return less than an acknowledged write, or than an
 //! earlier read.
 
-use super::described;
+use crate::described;
 
 /// Times are in milliseconds since the run began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Op {
+pub enum Op {
     /// `done`: time of the acknowledgement; `None`: rejected or without a reply, so it may count.
     Write { value: i64, begun: u64, done: Option<u64> },
     /// -1: the node replied that the register is empty.
@@ -13,7 +13,7 @@ pub(in super::super) enum Op {
 }
 
 /// Violations in a history of one register, in any order.
-pub(in super::super) fn check(name: &str, history: &[Op]) -> Vec<String> {
+pub fn check(name: &str, history: &[Op]) -> Vec<String> {
     // Lower bounds, by time: a later read must reach each of them.
     let mut reached: Vec<(u64, i64)> = history
         .iter()

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::described;
+use crate::described;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Write {
+pub struct Write {
     /// The version that the write names.
-    pub(in super::super) replaces: String,
-    pub(in super::super) node: usize,
-    pub(in super::super) at: u64,
-    pub(in super::super) made: WriteOutcome,
+    pub replaces: String,
+    pub node: usize,
+    pub at: u64,
+    pub made: WriteOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum WriteOutcome {
+pub enum WriteOutcome {
     /// Accepted, with the resulting version.
     Yes(String),
     /// Rejected: another write came first.
@@ -24,7 +24,7 @@ pub(in super::super) enum WriteOutcome {
 }
 
 /// `end`: the version that was read after all writes.
-pub(in super::super) fn check(history: &[Write], end: Option<&str>) -> Vec<String> {
+pub fn check(history: &[Write], end: Option<&str>) -> Vec<String> {
     let mut replaced: BTreeMap<&str, &Write> = BTreeMap::new();
     let (mut forks, mut undone) = (Vec::new(), Vec::new());
     for write in history.iter().filter(|it| matches!(it.made, WriteOutcome::Yes(_))) {

@@ -3,31 +3,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::described;
+use crate::described;
 
 /// Number of a message, which is its body.
-pub(in super::super) type Message = u64;
+pub type Message = u64;
 
 /// Times are in milliseconds since the run began. A connection's number is used once.
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct History {
-    pub(in super::super) published: BTreeSet<Message>,
-    pub(in super::super) confirmed: BTreeSet<Message>,
-    pub(in super::super) deliveries: Vec<Delivery>,
+pub struct History {
+    pub published: BTreeSet<Message>,
+    pub confirmed: BTreeSet<Message>,
+    pub deliveries: Vec<Delivery>,
     /// Messages of the dead-letter queue, read at the end.
-    pub(in super::super) dead: Vec<Message>,
+    pub dead: Vec<Message>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Delivery {
-    pub(in super::super) message: Message,
-    pub(in super::super) connection: u64,
-    pub(in super::super) at: u64,
-    pub(in super::super) settled: SettleAttempt,
+pub struct Delivery {
+    pub message: Message,
+    pub connection: u64,
+    pub at: u64,
+    pub settled: SettleAttempt,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum SettleAttempt {
+pub enum SettleAttempt {
     Acknowledged,
     Rejected,
     /// The connection failed before the settle was sent.
@@ -36,7 +36,7 @@ pub(in super::super) enum SettleAttempt {
 
 /// Checks a history. `isolates`: the nemesis pauses nodes or cuts them off. The cluster then redelivers the
 /// messages of their consumers, and settles of these consumers may be lost.
-pub(in super::super) fn check(history: &History, isolates: bool) -> Vec<String> {
+pub fn check(history: &History, isolates: bool) -> Vec<String> {
     let delivered: BTreeSet<Message> = history.deliveries.iter().map(|it| it.message).collect();
     let dead: BTreeSet<Message> = history.dead.iter().copied().collect();
     let lost = history.confirmed.iter().filter(|it| !delivered.contains(it) && !dead.contains(it));

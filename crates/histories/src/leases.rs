@@ -4,15 +4,15 @@
 //! A settle in flight when the server died may have been applied or not, so the record may be redelivered or not.
 //! Everything else is certain.
 
-use std::collections::HashMap;
+use base::HashMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 
-use crate::soak::ledger::Mark;
+use crate::log::Mark;
 
 /// Final settlement of a record by a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::soak) enum FinalSettlement {
+pub enum FinalSettlement {
     Accepted,
     /// The record becomes a dead letter.
     Rejected,
@@ -38,7 +38,7 @@ struct LedgerEntry {
 
 /// History of a record, for the diagnosis of a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::soak) struct RecordCounts {
+pub struct RecordCounts {
     delivered: u8,
     given_back: u8,
     asked: u8,
@@ -49,10 +49,10 @@ pub(in crate::soak) struct RecordCounts {
 }
 
 /// A consumer: one connection, within one run of the server.
-pub(in crate::soak) type Worker = u32;
+pub type Worker = u32;
 
 #[derive(Debug, Default)]
-pub(in crate::soak) struct Ledger {
+pub struct Ledger {
     /// By producer, then by sequence.
     records: Vec<Vec<LedgerEntry>>,
     held: HashMap<(u32, u64), Worker>,
@@ -60,34 +60,34 @@ pub(in crate::soak) struct Ledger {
     nodes: HashMap<Worker, SocketAddr>,
     /// Whether leases may end without their consumers' knowledge, so that another consumer may get the record.
     leases_may_end: bool,
-    pub(in crate::soak) tally: Tally,
+    pub tally: Tally,
 }
 
 /// Counts of operations.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::soak) struct Tally {
-    pub(in crate::soak) confirmed: u64,
-    pub(in crate::soak) delivered: u64,
-    pub(in crate::soak) accepted: u64,
-    pub(in crate::soak) rejected: u64,
-    pub(in crate::soak) given_back: u64,
+pub struct Tally {
+    pub confirmed: u64,
+    pub delivered: u64,
+    pub accepted: u64,
+    pub rejected: u64,
+    pub given_back: u64,
     /// Settles whose reply was lost with the server.
-    pub(in crate::soak) unanswered: u64,
+    pub unanswered: u64,
     /// Those of the unanswered settles whose records were redelivered.
-    pub(in crate::soak) unanswered_came_again: u64,
+    pub unanswered_came_again: u64,
     /// Acknowledgements, which have no reply.
-    pub(in crate::soak) acknowledged: u64,
+    pub acknowledged: u64,
     /// Those of the acknowledged records that were redelivered.
-    pub(in crate::soak) acknowledged_came_again: u64,
+    pub acknowledged_came_again: u64,
     /// Deliveries of records that another live consumer holds.
-    pub(in crate::soak) taken: u64,
+    pub taken: u64,
     /// Deliveries from a paused node that arrived after others had settled their records.
-    pub(in crate::soak) late: u64,
+    pub late: u64,
 }
 
 /// The first violation found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::soak) enum Violation {
+pub enum Violation {
     Foreign { queue: usize, value_bytes: usize },
     WrongQueue { mark: Mark, sent: usize, came: usize },
     SettledCameAgain { mark: Mark, queue: usize, end: FinalSettlement, where_to: String },
@@ -137,17 +137,17 @@ impl Display for Violation {
 }
 
 impl Ledger {
-    pub(in crate::soak) fn new(producers: usize) -> Ledger {
+    pub fn new(producers: usize) -> Ledger {
         Ledger { records: vec![Vec::new(); producers], ..Ledger::default() }
     }
 
     /// A ledger for several nodes: leases end with their leader, and only the reply to a settle is certain.
-    pub(in crate::soak) fn for_cluster(producers: usize) -> Ledger {
+    pub fn for_cluster(producers: usize) -> Ledger {
         Ledger { leases_may_end: true, ..Ledger::new(producers) }
     }
 
     /// Returns the mark of a record that is about to be sent.
-    pub(super) fn send(&mut self, producer: u32, queue: usize) -> Mark {
+    pub fn send(&mut self, producer: u32, queue: usize) -> Mark {
         let records = &mut self.records[producer as usize];
         let sequence = records.len() as u64;
         let queue = queue as u16;
@@ -156,7 +156,7 @@ impl Ledger {
         Mark { producer, sequence }
     }
 
-    pub(super) fn confirm(&mut self, mark: Mark) {
+    pub fn confirm(&mut self, mark: Mark) {
         if let Some(known) = self.known(mark) {
             known.confirmed = true;
             self.tally.confirmed += 1;
@@ -169,7 +169,7 @@ impl Ledger {
     }
 
     /// Records a delivery to a consumer.
-    pub(super) fn deliver(
+    pub fn deliver(
         &mut self,
         worker: Worker,
         queue: usize,
@@ -203,23 +203,23 @@ impl Ledger {
         Ok(mark)
     }
 
-    pub(super) fn set_node(&mut self, worker: Worker, node: SocketAddr) {
+    pub fn set_node(&mut self, worker: Worker, node: SocketAddr) {
         self.nodes.insert(worker, node);
     }
 
     /// Call before a node fails: other consumers may get the records of its consumers.
-    pub(super) fn node_fails(&mut self, node: SocketAddr) {
+    pub fn node_fails(&mut self, node: SocketAddr) {
         let Ledger { held, nodes, .. } = self;
         held.retain(|_, worker| nodes.get(worker) != Some(&node));
     }
 
     /// Number of records that consumers hold.
-    pub(in crate::soak) fn in_flight(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.held.len()
     }
 
     /// Call before a release: from now on any consumer may get the record.
-    pub(super) fn give_back(&mut self, mark: Mark) {
+    pub fn give_back(&mut self, mark: Mark) {
         self.held.remove(&(mark.producer, mark.sequence));
         if let Some(known) = self.known(mark) {
             known.past.given_back = known.past.given_back.saturating_add(1);
@@ -228,7 +228,7 @@ impl Ledger {
     }
 
     /// Call before a settle.
-    pub(super) fn request_settle(&mut self, mark: Mark, end: FinalSettlement) {
+    pub fn request_settle(&mut self, mark: Mark, end: FinalSettlement) {
         let may_be_settled = self.leases_may_end;
         if let Some(known) = self.known(mark) {
             // Another consumer has settled the record; this lease has ended, and its consumer does not know yet.
@@ -242,7 +242,7 @@ impl Ledger {
     }
 
     /// Call before an acknowledgement, which has no reply.
-    pub(super) fn acknowledge(&mut self, mark: Mark) {
+    pub fn acknowledge(&mut self, mark: Mark) {
         self.request_settle(mark, FinalSettlement::Accepted);
         self.held.remove(&(mark.producer, mark.sequence));
         if let Some(known) = self.known(mark) {
@@ -253,7 +253,7 @@ impl Ledger {
     }
 
     /// Records the confirm of a settle.
-    pub(super) fn settle(&mut self, mark: Mark, end: FinalSettlement) {
+    pub fn settle(&mut self, mark: Mark, end: FinalSettlement) {
         self.held.remove(&(mark.producer, mark.sequence));
         let may_have_come_again = self.leases_may_end;
         let Some(known) = self.known(mark) else { return };
@@ -275,19 +275,19 @@ impl Ledger {
     }
 
     /// Call before a consumer closes its connection: others may get its records.
-    pub(super) fn leave(&mut self, worker: Worker) {
+    pub fn leave(&mut self, worker: Worker) {
         self.held.retain(|_, holder| *holder != worker);
         self.nodes.remove(&worker);
     }
 
     /// Call after the server has died: all leases have ended.
-    pub(in crate::soak) fn crash(&mut self) {
+    pub fn crash(&mut self) {
         self.held.clear();
     }
 
     /// Call when all queues are empty: every confirmed record must be settled. Settles without a reply count as
     /// applied from then on.
-    pub(in crate::soak) fn check_empty(&mut self) -> Result<(), Violation> {
+    pub fn check_empty(&mut self) -> Result<(), Violation> {
         let mut lost: Option<(Mark, usize, RecordCounts)> = None;
         let mut records = 0;
         for (producer, known) in self.records.iter_mut().enumerate() {
@@ -311,8 +311,8 @@ impl Ledger {
 
     /// Checks the values of all dead letters, after [`Ledger::check_empty`]: each rejected record is one of them,
     /// once, and no other record is.
-    pub(in crate::soak) fn check_dead(&self, values: &[bytes::Bytes]) -> Result<(), Violation> {
-        let mut dead = HashMap::new();
+    pub fn check_dead(&self, values: &[bytes::Bytes]) -> Result<(), Violation> {
+        let mut dead = HashMap::default();
         for value in values {
             let foreign = Violation::Foreign { queue: usize::MAX, value_bytes: value.len() };
             let mark = Mark::from_value(value).ok_or_else(|| foreign.clone())?;

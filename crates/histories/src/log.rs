@@ -7,13 +7,11 @@ use std::fmt::Display;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::random::mix;
-
 /// Producer of a record, and the record's number among those of the producer in that partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
-    pub(crate) producer: u32,
-    pub(crate) sequence: u64,
+pub struct Mark {
+    pub producer: u32,
+    pub sequence: u64,
 }
 
 impl Display for Mark {
@@ -26,11 +24,13 @@ const MARK_BYTES: usize = 12;
 
 impl Mark {
     /// The record's value: the mark, then filler that is unique to this mark.
-    pub(crate) fn to_value(self, bytes: usize) -> Bytes {
+    pub fn to_value(self, bytes: usize) -> Bytes {
         let mut value = BytesMut::with_capacity(bytes.max(MARK_BYTES) + 8);
         value.put_u32(self.producer);
         value.put_u64(self.sequence);
-        let mut filler = mix(self.sequence ^ (u64::from(self.producer) << 40));
+        // Multiplication by an odd number keeps marks apart.
+        let mark = self.sequence ^ (u64::from(self.producer) << 40);
+        let mut filler = mark.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         while value.len() < bytes {
             value.put_u64(filler);
             filler = filler.wrapping_add(1);
@@ -40,7 +40,7 @@ impl Mark {
     }
 
     /// The mark of a value, if the value is intact.
-    pub(crate) fn from_value(value: &[u8]) -> Option<Mark> {
+    pub fn from_value(value: &[u8]) -> Option<Mark> {
         let (producer, rest) = value.split_first_chunk::<4>()?;
         let (sequence, _) = rest.split_first_chunk::<8>()?;
         let mark = Mark {
@@ -53,23 +53,23 @@ impl Mark {
 
 /// A batch that the server acknowledged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Acknowledged {
-    pub(crate) partition: usize,
-    pub(crate) base_offset: i64,
-    pub(crate) first: Mark,
-    pub(crate) records: u32,
+pub struct Acknowledged {
+    pub partition: usize,
+    pub base_offset: i64,
+    pub first: Mark,
+    pub records: u32,
 }
 
 /// Promises: every acknowledged batch, and every record that a consumer was shown.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     acknowledged: Vec<BTreeMap<i64, Acknowledged>>,
     shown: Vec<BTreeMap<i64, Mark>>,
 }
 
 /// The first violation found.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Violation {
+pub enum Violation {
     TwiceAcknowledged { partition: usize, offset: i64 },
     NotDense { partition: usize, expected: i64, found: i64 },
     Damaged { partition: usize, offset: i64 },
@@ -117,14 +117,14 @@ impl Display for Violation {
 }
 
 impl Ledger {
-    pub(crate) fn new(partitions: usize) -> Ledger {
+    pub fn new(partitions: usize) -> Ledger {
         Ledger {
             acknowledged: vec![BTreeMap::new(); partitions],
             shown: vec![BTreeMap::new(); partitions],
         }
     }
 
-    pub(crate) fn acknowledge(&mut self, batch: Acknowledged) -> Result<(), Violation> {
+    pub fn acknowledge(&mut self, batch: Acknowledged) -> Result<(), Violation> {
         let Acknowledged { partition, base_offset: offset, .. } = batch;
         let batches = &mut self.acknowledged[partition];
         let before = batches.range(..=offset).next_back().map(|(_, earlier)| *earlier);
@@ -138,11 +138,11 @@ impl Ledger {
     }
 
     /// Records that a consumer got this record, so it must stay.
-    pub(crate) fn show(&mut self, partition: usize, offset: i64, mark: Mark) {
+    pub fn show(&mut self, partition: usize, offset: i64, mark: Mark) {
         self.shown[partition].insert(offset, mark);
     }
 
-    pub(crate) fn records_acknowledged(&self) -> u64 {
+    pub fn records_acknowledged(&self) -> u64 {
         let batches = self.acknowledged.iter().flat_map(BTreeMap::values);
         batches.map(|batch| u64::from(batch.records)).sum()
     }
@@ -156,12 +156,7 @@ impl Ledger {
     }
 
     /// Checks one record of a log against all promises.
-    pub(crate) fn check(
-        &self,
-        reader: &mut Reader,
-        offset: i64,
-        value: &[u8],
-    ) -> Result<Mark, Violation> {
+    pub fn check(&self, reader: &mut Reader, offset: i64, value: &[u8]) -> Result<Mark, Violation> {
         let partition = reader.partition;
         let found = reader.read(offset, value)?;
         if let Some(acknowledged) = self.promised(partition, offset)
@@ -179,7 +174,7 @@ impl Ledger {
 
     /// Checks, after the end of the log, that no promise lies beyond it. Shown records are forgotten afterwards: a
     /// checked record remains bound by its acknowledgement or by the order.
-    pub(crate) fn check_end(&mut self, reader: &Reader) -> Result<(), Violation> {
+    pub fn check_end(&mut self, reader: &Reader) -> Result<(), Violation> {
         let (partition, end) = (reader.partition, reader.next_offset);
         if let Some((&offset, last)) = self.acknowledged[partition].last_key_value() {
             let last_offset = offset + i64::from(last.records) - 1;
@@ -203,19 +198,19 @@ impl Ledger {
 
 /// Read position in one partition, with the last record of each producer before it.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader {
-    pub(crate) partition: usize,
-    pub(crate) next_offset: i64,
+pub struct Reader {
+    pub partition: usize,
+    pub next_offset: i64,
     last: Vec<Option<u64>>,
 }
 
 impl Reader {
-    pub(crate) fn new(partition: usize, producers: usize) -> Reader {
+    pub fn new(partition: usize, producers: usize) -> Reader {
         Reader { partition, next_offset: 0, last: vec![None; producers] }
     }
 
     /// Takes the next record. Offsets must be dense, and each producer's records in its order, without duplicates.
-    pub(crate) fn read(&mut self, offset: i64, value: &[u8]) -> Result<Mark, Violation> {
+    pub fn read(&mut self, offset: i64, value: &[u8]) -> Result<Mark, Violation> {
         let partition = self.partition;
         if offset != self.next_offset {
             return Err(Violation::NotDense {

@@ -2,27 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::described;
+use crate::described;
 
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct History {
+pub struct History {
     /// Offsets of acknowledged records.
-    pub(in super::super) produced: BTreeSet<i64>,
-    pub(in super::super) deliveries: Vec<Delivery>,
+    pub produced: BTreeSet<i64>,
+    pub deliveries: Vec<Delivery>,
 }
 
 /// Times are in milliseconds since the run began.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Delivery {
-    pub(in super::super) offset: i64,
+pub struct Delivery {
+    pub offset: i64,
     /// Times of the fetch that returned the record: request and reply.
-    pub(in super::super) asked: u64,
-    pub(in super::super) at: u64,
+    pub asked: u64,
+    pub at: u64,
     /// Time of the confirm of its accept.
-    pub(in super::super) accepted: Option<u64>,
+    pub accepted: Option<u64>,
 }
 
-pub(in super::super) fn check(history: &History) -> Vec<String> {
+pub fn check(history: &History) -> Vec<String> {
     let mut accepted: BTreeMap<i64, u64> = BTreeMap::new();
     for Delivery { offset, accepted: at, .. } in &history.deliveries {
         if let Some(at) = at {
