@@ -16,6 +16,7 @@
 //!
 //! Nothing here waits for a disk, and all memory is bounded (`base::limits`, `LINK_…`).
 
+mod arrivals;
 mod connection;
 mod end;
 mod frame;

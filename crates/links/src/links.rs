@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use tracing::info;
 use world::World;
 
+use crate::arrivals::Arrivals;
 use crate::gossip::Gossip;
 use crate::handshake::SeenRuns;
 use crate::identity::{Admission, DirectoryIdentity, Identity};
@@ -123,6 +124,7 @@ impl Links {
         let ours = Identity { at, run: world.entropy.uuid(), levels: admission.levels() };
         let (closing, is_closing) = watch::channel(false);
         let seen = Arc::new(SeenRuns::default());
+        let arrivals = Arc::new(Arrivals::default());
         let answerer = Arc::new(ResponderState {
             ours,
             security: security.clone(),
@@ -130,6 +132,7 @@ impl Links {
             admission: Arc::clone(&admission),
             service,
             accepted: AcceptedConnections::default(),
+            arrivals: Arc::clone(&arrivals),
         });
         let dialer = Arc::new(Dialer {
             world,
@@ -138,6 +141,7 @@ impl Links {
             seen,
             admission,
             gossip: Arc::new(Gossip::default()),
+            arrivals,
             closing: is_closing.clone(),
         });
         let accepting = ListenerOptions {
@@ -210,6 +214,7 @@ impl Links {
         drop(removed);
         self.answerer.accepted.remove(node);
         self.dialer.seen.forget(node);
+        self.dialer.arrivals.forget(node);
     }
 
     /// The peers to which this lane is connected.

@@ -299,6 +299,38 @@ fn changed_address_is_used_at_once() {
 }
 
 #[test]
+fn node_that_connects_is_connected_at_once() {
+    for seed in 0..10 {
+        let mut sim = simulation(seed);
+        let started: Arc<Mutex<Option<Instant>>> = Arc::default();
+        let starts = Arc::clone(&started);
+        sim.client("b", async move {
+            // Long enough for the pauses of the other node to have grown.
+            sleep(Duration::from_secs(8)).await;
+            let node = Node::simulated(directory(2)).await;
+            let peer = node.links.set_peer(NodeId(1), "a:7700").expect("another node");
+            request_until_answered(&peer, Lane::Control).await;
+            *starts.lock() = Some(Instant::now());
+            sleep(LINK_RETRY_MAX * 3).await;
+            Ok(())
+        });
+        sim.client("a", async move {
+            let node = Node::simulated(directory(1)).await;
+            let peer = node.links.set_peer(NodeId(2), "b:7700").expect("another node");
+            until(&peer, Lane::Control, |it| matches!(it.phase, Phase::Connected { .. })).await;
+            let connected = Instant::now();
+            let started = started.lock().unwrap_or(connected);
+            let waited = connected.saturating_duration_since(started);
+            assert!(waited < Duration::from_millis(50), "seed {seed}: {waited:?}");
+            // The other node still waits for its answer.
+            sleep(LINK_RETRY_MAX * 3).await;
+            Ok(())
+        });
+        sim.run().expect("ends well");
+    }
+}
+
+#[test]
 fn same_seed_repeats_the_run() {
     let run = |seed| {
         let trace = Arc::new(Mutex::new(Vec::new()));

@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 use world::net::{Net, Stream};
 use world::{Instant, World};
 
+use crate::arrivals::Arrivals;
 use crate::connection::drive;
 use crate::end::{ConnectError, ConnectionEnd};
 use crate::frame::Incoming;
@@ -35,6 +36,7 @@ pub(crate) struct Dialer {
     pub(crate) seen: Arc<SeenRuns>,
     pub(crate) admission: Arc<dyn Admission>,
     pub(crate) gossip: Arc<Gossip>,
+    pub(crate) arrivals: Arc<Arrivals>,
     pub(crate) closing: watch::Receiver<bool>,
 }
 
@@ -88,7 +90,7 @@ impl Link {
                 () = self.wanted.notified() => {}
             }
         }
-        let mut backoff = Backoff::default();
+        let (mut backoff, arrivals) = (Backoff::default(), dialer.arrivals.of(self.node));
         while !*closing.borrow() {
             self.set(Phase::Connecting { since: Instant::now() }, None);
             let to = address.borrow_and_update().clone();
@@ -116,6 +118,8 @@ impl Link {
                 biased;
                 _ = closing.wait_for(|closing| *closing) => {}
                 Ok(()) = address.changed() => {}
+                // The peer has connected to this node.
+                () = arrivals.notified() => {}
                 () = sleep_until(until) => {}
             }
         }

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 use world::net::Stream;
 
+use crate::arrivals::Arrivals;
 use crate::connection::drive;
 use crate::end::{ConnectError, ConnectionEnd};
 use crate::handshake::SeenRuns;
@@ -40,6 +41,7 @@ pub(crate) struct ResponderState {
     pub(crate) admission: Arc<dyn Admission>,
     pub(crate) service: Arc<dyn Service>,
     pub(crate) accepted: AcceptedConnections,
+    pub(crate) arrivals: Arc<Arrivals>,
 }
 
 impl ResponderState {
@@ -77,6 +79,7 @@ impl ResponderState {
         connection.set_client(&format!("{node}, {lane_name}"));
         debug!(%node, lane = lane_name, %address, "a node has connected");
         let replaced = self.accepted.insert(node, lane);
+        self.arrivals.note(node);
         let outbox = Arc::new(Outbox::new(crate::limits::LINK_REPLIES_BYTES_MAX));
         let stopping = async move {
             // Without a sender the listener was dropped, and this task with it.
