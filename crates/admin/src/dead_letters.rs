@@ -7,7 +7,7 @@ use std::sync::Arc;
 use access::{AccessTarget, Operation, Rights};
 use base::limits::OPERATION_RECORDS_MAX;
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, headers};
-use broker::delivery::{PeekedRecord, RedriveError, RedriveTo, RedriveWhat};
+use broker::delivery::{PeekedRecord, RedriveError, RedriveSelection, RedriveTo};
 use broker::{Broker, CatalogView, YieldBudget};
 use consumer_groups::dead_letters::{self as share, Route};
 use operations::document::{
@@ -280,7 +280,7 @@ pub(crate) async fn redrive(
     let (_, group, source) = ensure_main(broker, caller, topic).await?;
     let SelectedLetters { places, next, until } = choose(broker, &source, only, span).await?;
     let places = places.iter().map(|place| (place.partition, place.offset)).collect();
-    let moved = broker.redrive(group, RedriveWhat::Records(places), target).await;
+    let moved = broker.redrive(group, RedriveSelection::Records(places), target).await;
     let moved = moved.map_err(|error| match error {
         RedriveError::UnknownGroup(_) => no_topic(topic),
         RedriveError::Append(error) => error.into(),

@@ -44,8 +44,8 @@ mod tests;
 pub mod yield_budget;
 
 pub use crate::delivery::{
-    ConsumeOptions, Credit, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement,
-    TakeOptions,
+    ConsumeOptions, Credit, Delivery, Event, Events, LeaseSession, Settle, SettleTarget,
+    Settlement, TakeOptions,
 };
 pub use broker::{Broker, Storage, WeakBroker};
 pub use budget::{Budget, Permit};

@@ -428,7 +428,7 @@ impl Node {
     /// Pings these nodes. Returns once each has replied or its connection has ended, at the deadline at the
     /// latest. The statuses of their connections are then current: the end of a process is seen some time after
     /// its other connections have closed.
-    pub async fn look_at(&self, nodes: impl IntoIterator<Item = NodeId>, deadline: Instant) {
+    pub async fn probe(&self, nodes: impl IntoIterator<Item = NodeId>, deadline: Instant) {
         let asked = nodes.into_iter().filter_map(|node| {
             let peer = self.links.peer(node)?;
             let message = ControlRequest::AreYouThere.into();

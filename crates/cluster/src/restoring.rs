@@ -58,7 +58,7 @@ fn is_nothing(name: &str) -> bool {
 
 impl VacantDirectory {
     /// Whether it could be one. Creates nothing.
-    pub fn look(world: &World, dir: &Path) -> Result<(), VacantError> {
+    pub fn check(world: &World, dir: &Path) -> Result<(), VacantError> {
         let names = match world.disk.list(dir) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(source) => {
@@ -78,7 +78,7 @@ impl VacantDirectory {
     }
 
     pub async fn claim(world: &World, dir: &Path) -> Result<Self, VacantError> {
-        Self::look(world, dir)?;
+        Self::check(world, dir)?;
         let (claimed, begun) = claim(world, dir).await?;
         if begun.as_ref().is_some_and(|begun| !begun.is_restoring) {
             let (dir, found) = (dir.display().to_string(), MEMBER_FILE.to_owned());

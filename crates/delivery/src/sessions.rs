@@ -272,8 +272,8 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn send_given_back(&self, id: SessionId, kind: CreditKind, given: ReturnedCredit) {
-        self.notify(id, Notice::GaveBack { shard: self.shard, kind, given });
+    pub(crate) fn send_returned(&self, id: SessionId, kind: CreditKind, given: ReturnedCredit) {
+        self.notify(id, Notice::Returned { shard: self.shard, kind, given });
     }
 
     pub(crate) fn notify(&self, id: SessionId, notice: Notice) {

@@ -152,10 +152,10 @@ impl Nodes {
     }
 
     /// Probes the other nodes, for at most `within`: afterwards [`Self::live`] is as recent.
-    pub async fn look(&self, within: Duration) {
+    pub async fn probe(&self, within: Duration) {
         if let Some(OtherNodes { cluster, heard }) = &self.others {
             let nodes: Vec<NodeId> = heard.borrow().keys().copied().collect();
-            cluster.look_at(nodes, Instant::now() + within).await;
+            cluster.probe(nodes, Instant::now() + within).await;
         }
     }
 

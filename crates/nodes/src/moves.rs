@@ -18,7 +18,7 @@ pub(crate) async fn begin(
     let begun = broker.move_partitions(id, partitions, ShardId(to_shard)).await;
     begun.map_err(|error| move_error(topic, error))?;
     tracing::info!(topic, to_shard, "partitions are moved, as an operator asks");
-    look(broker, Some(topic)).await
+    status(broker, Some(topic)).await
 }
 
 pub(crate) async fn cancel(
@@ -28,10 +28,10 @@ pub(crate) async fn cancel(
 ) -> Result<document::Moves, OperationError> {
     let id = topic_named(broker, topic)?;
     broker.cancel_moves(id, partitions).await.map_err(|error| move_error(topic, error))?;
-    look(broker, Some(topic)).await
+    status(broker, Some(topic)).await
 }
 
-pub(crate) async fn look(
+pub(crate) async fn status(
     broker: &Broker,
     topic: Option<&str>,
 ) -> Result<document::Moves, OperationError> {

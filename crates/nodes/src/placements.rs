@@ -18,7 +18,7 @@ use crate::registry::placements::{Placement, Placements, SPACE};
 use crate::registry::{AGAIN_AFTER, DecideError, NodeLifecycle, Registry, TRIES};
 
 /// Current and wanted nodes of each shard.
-pub(crate) fn look(broker: &Broker, cluster: &Node) -> Result<document::Placements, DecideError> {
+pub(crate) fn read(broker: &Broker, cluster: &Node) -> Result<document::Placements, DecideError> {
     let registry = Registry::read(broker)?;
     let view = view_of(cluster, &registry, &broker.groups());
     let by_hand = view.placed.keys().copied().collect();

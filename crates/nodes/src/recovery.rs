@@ -87,7 +87,7 @@ pub enum RecoveryError {
 
 /// Inspects a directory. Changes nothing that the node's next start would not change.
 #[tasks::boxed]
-pub async fn look(
+pub async fn inspect(
     world: &World,
     dir: &Path,
     options: BrokerOptions,

@@ -45,7 +45,7 @@ pub(crate) async fn follow(broker: WeakBroker, cluster: Weak<Node>, rack: Option
     loop {
         watch.take();
         let Some((broker, cluster)) = broker.upgrade().zip(cluster.upgrade()) else { return };
-        let seen = match look(&broker, &cluster, &rack, &mut known, registered).await {
+        let seen = match is_registered(&broker, &cluster, &rack, &mut known, registered).await {
             Ok(done) => {
                 registered |= done;
                 true
@@ -68,7 +68,7 @@ pub(crate) async fn follow(broker: WeakBroker, cluster: Weak<Node>, rack: Option
 }
 
 /// Returns whether this node is registered with its boot.
-async fn look(
+async fn is_registered(
     broker: &Broker,
     cluster: &Node,
     rack: &Option<String>,

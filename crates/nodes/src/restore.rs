@@ -52,10 +52,10 @@ pub enum RestoreError {
 }
 
 /// Verifies a backup, and checks that the directory can take it. Writes nothing.
-pub fn look(world: &World, dir: &Path, from: &Path) -> Result<RestoreReport, RestoreError> {
+pub fn verify(world: &World, dir: &Path, from: &Path) -> Result<RestoreReport, RestoreError> {
     let stored = StoredBackup::open(&world.disk, from)?;
     stored.check()?;
-    VacantDirectory::look(world, dir)?;
+    VacantDirectory::check(world, dir)?;
     Ok(RestoreReport { manifest: stored.manifest().clone(), cluster: None, offsets_set_back: 0 })
 }
 
@@ -68,7 +68,7 @@ pub async fn restore(
     options: BrokerOptions,
     written: impl FnMut(ShardId),
 ) -> Result<RestoreReport, RestoreError> {
-    let manifest = look(world, dir, from)?.manifest;
+    let manifest = verify(world, dir, from)?.manifest;
     let stored = StoredBackup::open(&world.disk, from)?;
     let restoring = VacantDirectory::claim(world, dir).await?.begin(address).await?;
     let (node, directory) = (restoring.node(), restoring.directory());

@@ -56,7 +56,7 @@ pub(crate) async fn status(
     stored.sort_by_key(|stored| stored.node);
     let groups = newest(&said);
     let view = reconcile::view_of(cluster, &registry, &groups);
-    let upgrade = upgrade::look(broker, Some(cluster), &registry);
+    let upgrade = upgrade::progress(broker, Some(cluster), &registry);
     let (removed_replicas, full) = (removed_replicas(broker, cluster), full(broker, cluster));
     let cluster = broker.cluster_id().to_string();
     let mut status = report(cluster, here, &registry, &connections, &groups, &view, &full);

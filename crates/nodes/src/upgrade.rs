@@ -31,7 +31,7 @@ struct Program {
 }
 
 /// Progress of an upgrade, as seen by this node. `cluster`: set if the node is a member of one.
-pub(crate) fn look(
+pub(crate) fn progress(
     broker: &Broker,
     cluster: Option<&Node>,
     registry: &Registry,
@@ -47,7 +47,7 @@ pub(crate) async fn finalize(
     for _ in 0..TRIES {
         broker.catalog_is_current().await?;
         let registry = Registry::read(broker)?;
-        let upgrade = look(broker, cluster, &registry);
+        let upgrade = progress(broker, cluster, &registry);
         if upgrade.level == upgrade.possible && upgrade.in_the_way.is_empty() {
             return Ok(upgrade);
         }
@@ -74,7 +74,10 @@ pub(crate) async fn finalize(
                 };
                 // The decision stands either way; the node follows as soon as its disk permits.
                 let _ = timeout(REACHED_WITHIN, reached).await;
-                return Ok(document::Upgrade { raised: true, ..look(broker, cluster, &registry) });
+                return Ok(document::Upgrade {
+                    raised: true,
+                    ..progress(broker, cluster, &registry)
+                });
             }
         }
     }

@@ -75,19 +75,19 @@ impl Overviews {
         Self { broker, host, counted: Arc::default() }
     }
 
-    /// Serves one look.
-    pub async fn look(&self, look: TableQuery) -> Result<Overview, OperationError> {
-        if !(1..=OVERVIEW_ROWS_MAX).contains(&(look.rows_max as usize)) {
-            let rows = look.rows_max;
-            let words = format!("a look has 1 to {OVERVIEW_ROWS_MAX} rows, not {rows}");
+    /// Serves one query.
+    pub async fn overview(&self, query: TableQuery) -> Result<Overview, OperationError> {
+        if !(1..=OVERVIEW_ROWS_MAX).contains(&(query.rows_max as usize)) {
+            let rows = query.rows_max;
+            let words = format!("an overview has 1 to {OVERVIEW_ROWS_MAX} rows, not {rows}");
             return Err(OperationError::Invalid(words));
         }
-        if look.table == Table::Topics && look.order == Order::Age {
+        if query.table == Table::Topics && query.order == Order::Age {
             let words = "topics have no age to be sorted by; queues and groups have".to_owned();
             return Err(OperationError::Invalid(words));
         }
         let sample = self.sample().await.map_err(unavailable)?;
-        let (rows, matching) = rows::of(&self.broker, &sample, &look).await?;
+        let (rows, matching) = rows::of(&self.broker, &sample, &query).await?;
         let broker = &self.broker;
         Ok(Overview {
             at_ms: broker.clock().now_ms(),
@@ -155,7 +155,7 @@ impl OperationFamily for Overviews {
             let Operation::Look(look) = serde_json::from_slice(&operation).map_err(|error| {
                 OperationError::Invalid(format!("the document is no operation: {error}"))
             })?;
-            let overview = self.look(look).await?;
+            let overview = self.overview(look).await?;
             serde_json::to_vec(&overview)
                 .map_err(|error| OperationError::Failed(format!("the answer is no JSON: {error}")))
         })

@@ -101,7 +101,7 @@ async fn each_order_selects_the_first_of_many_topics() {
     let group = broker.create_lease_group(ids[129], "main".into(), vec![], Default::default());
     group.await.expect("it is new");
     let ask = async |order, filter: &str, rows| {
-        overviews.look(look(Table::Topics, order, filter, rows)).await.expect("answers")
+        overviews.overview(look(Table::Topics, order, filter, rows)).await.expect("answers")
     };
     let names = |overview: &Overview| {
         topics(overview).iter().map(|row| row.topic.clone()).collect::<Vec<_>>()
@@ -129,7 +129,7 @@ async fn rates_cover_two_looks_and_expire() {
     append(&broker, other, 0, 100).await;
     let ask = async || {
         let look = look(Table::Topics, Order::Rate, "", 10);
-        overviews.look(look).await.expect("answers")
+        overviews.overview(look).await.expect("answers")
     };
     assert_eq!(ask().await.over_ms, None);
     append(&broker, one, 0, 10).await;
@@ -180,7 +180,7 @@ async fn queues_and_groups_report_backlog_and_age() {
         assert_eq!(refused, Ok(Vec::new()));
     }
     let ask = async |table, order, filter: &str| {
-        overviews.look(look(table, order, filter, 10)).await.expect("answers")
+        overviews.overview(look(table, order, filter, 10)).await.expect("answers")
     };
     let seen = ask(Table::Queues, Order::Backlog, "").await;
     let shown: Vec<_> = queues(&seen)
@@ -218,7 +218,7 @@ async fn inconsistent_looks_are_rejected() {
         look(Table::Topics, Order::Name, "", 0),
         look(Table::Queues, Order::Name, "", 501),
     ] {
-        let refused = overviews.look(wrong).await;
+        let refused = overviews.overview(wrong).await;
         assert!(matches!(refused, Err(OperationError::Invalid(_))), "{refused:?}");
     }
     let asked = br#"{"look":{"table":"groups","order":"age","filter":"","rows_max":3}}"#;
@@ -238,7 +238,7 @@ async fn eventually(overviews: &Overviews, is_so: impl Fn(&Overview) -> bool) ->
     let looking = async {
         loop {
             let look = look(Table::Topics, Order::Name, "", 10);
-            let seen = overviews.look(look).await.expect("answers");
+            let seen = overviews.overview(look).await.expect("answers");
             if is_so(&seen) {
                 return seen;
             }

@@ -10,7 +10,7 @@ use broker::BrokerOptions;
 use clap::Args;
 use cli::output::{Table, count};
 use cli::{CommandError, OutputOption};
-use nodes::recovery::{Outcome, Report, Shard, look, recover};
+use nodes::recovery::{Outcome, Report, Shard, inspect, recover};
 use operations::time::human_time;
 
 /// Have a node go on alone where the majority of its cluster is lost for good
@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: RecoverArguments) -> Result<(), CommandError>
     let (world, lost) = (World::real(), lost.into_iter().collect::<BTreeSet<u64>>());
     let options = BrokerOptions { journal: JournalOptions::default(), ..BrokerOptions::default() };
     let done = match dry_run {
-        true => look(&world, &data, options, &lost).await,
+        true => inspect(&world, &data, options, &lost).await,
         false => recover(&world, &data, options, &lost).await,
     };
     let report = done.map_err(CommandError::user)?;

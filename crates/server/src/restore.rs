@@ -8,7 +8,7 @@ use broker::BrokerOptions;
 use clap::Args;
 use cli::output::counted;
 use cli::{BackupReport, CommandError, OutputOption};
-use nodes::restore::{RestoreError, RestoreReport, look, restore};
+use nodes::restore::{RestoreError, RestoreReport, restore, verify};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -58,7 +58,7 @@ pub(crate) async fn run(arguments: RestoreArguments) -> Result<(), CommandError>
     let world = World::real();
     let options = BrokerOptions { journal: JournalOptions::default(), ..BrokerOptions::default() };
     let done = match dry_run {
-        true => look(&world, &data, &from),
+        true => verify(&world, &data, &from),
         false => restore(&world, &data, &from, &peer, options, |_| {}).await,
     };
     let RestoreReport { manifest, cluster, offsets_set_back } = done.map_err(refused)?;

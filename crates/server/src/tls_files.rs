@@ -138,12 +138,12 @@ impl TlsFiles {
             let read =
                 workers.blocking(Task::CertificateFiles, move || Contents::read(&paths)).await;
             if let Ok(read) = read {
-                self.look(read, asked);
+                self.reload(read, asked);
             }
         }
     }
 
-    fn look(&mut self, read: Result<Contents, TlsFilesError>, asked: bool) {
+    fn reload(&mut self, read: Result<Contents, TlsFilesError>, asked: bool) {
         let taken = match read {
             Ok(contents) if self.looked_at.as_ref() == Some(&contents) => {
                 if asked {

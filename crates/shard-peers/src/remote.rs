@@ -133,7 +133,7 @@ impl Remote {
     }
 
     /// Queries a node about a record of a shard.
-    pub async fn look(
+    pub async fn history(
         &self,
         node: u32,
         shard: ShardId,

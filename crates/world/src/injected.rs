@@ -89,7 +89,7 @@ impl Faults {
     }
 
     /// Re-reads the file if a read is due. A file that is being replaced changes nothing.
-    fn look(&self) {
+    fn refresh(&self) {
         let now = self.begun.elapsed().as_millis() as u64;
         let last = self.read_ms.load(Ordering::Relaxed);
         let is_due = now >= last + READ_EVERY_MS;
@@ -103,10 +103,10 @@ impl Faults {
 
     /// Applies the injected fault before a write or sync.
     fn delay(&self) {
-        self.look();
+        self.refresh();
         while self.hangs.load(Ordering::Relaxed) {
             sleep(Duration::from_millis(READ_EVERY_MS));
-            self.look();
+            self.refresh();
         }
         match self.slow_ms.load(Ordering::Relaxed) {
             0 => {}
@@ -115,7 +115,7 @@ impl Faults {
     }
 
     fn check_room(&self) -> io::Result<()> {
-        self.look();
+        self.refresh();
         match self.full.load(Ordering::Relaxed) {
             true => Err(io::Error::from(rustix::io::Errno::NOSPC)),
             false => Ok(()),
@@ -128,7 +128,7 @@ struct FaultyClock(Arc<Faults>);
 
 impl Clock for FaultyClock {
     fn now_ms(&self) -> i64 {
-        self.0.look();
+        self.0.refresh();
         SystemClock.now_ms().saturating_add(self.0.ahead_ms.load(Ordering::Relaxed))
     }
 

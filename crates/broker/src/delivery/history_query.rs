@@ -60,7 +60,7 @@ impl Broker {
         let remote = self.peers().remote();
         let replies = others.map(async |node| {
             let reply = match remote {
-                Some(remote) => remote.look(node, shard, &look, HISTORY_WITHIN).await.ok(),
+                Some(remote) => remote.history(node, shard, &look, HISTORY_WITHIN).await.ok(),
                 None => None,
             };
             (node, reply)

@@ -16,10 +16,10 @@ pub(crate) mod trace_topic;
 
 pub use delivery::session::events::Events;
 pub use dispatch::{
-    ConsumerId, DeadReason, Selection as SettleWhat, SessionId, Settlement, Step, StepKind, Token,
+    ConsumerId, DeadReason, Selection as SettleTarget, SessionId, Settlement, Step, StepKind, Token,
 };
 pub use history_query::{HistoryEvent, RecordHistory};
-pub use redrive::{RedriveCounts, RedriveTo, RedriveWhat};
+pub use redrive::{RedriveCounts, RedriveSelection, RedriveTo};
 pub use session::{LeaseSession, SettleReply};
 pub use shard::delivery::dead_letter::{DeadLetterRouter, DeadRecord, DeathReason};
 pub use shard::delivery::error::{

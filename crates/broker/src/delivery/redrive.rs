@@ -19,7 +19,7 @@ use crate::broker::Broker;
 
 /// Selection of the dead letters to redrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RedriveWhat {
+pub enum RedriveSelection {
     /// All that are stored now and not leased.
     All,
     /// `(partition, offset)` in the dead-letter topic.
@@ -50,13 +50,13 @@ impl Broker {
     pub async fn redrive(
         &self,
         group: LeaseGroupId,
-        what: RedriveWhat,
+        what: RedriveSelection,
         to: RedriveTo,
     ) -> Result<RedriveCounts, RedriveError> {
         let (topic, partitions) = self.partitions_of(group)?;
         let mut redriven = RedriveCounts::default();
         match what {
-            RedriveWhat::All => {
+            RedriveSelection::All => {
                 let ids = (0..partitions).map(|index| PartitionId::new(topic, index));
                 self.copies_are_current(&ids.collect::<Vec<_>>()).await?;
                 for index in 0..partitions {
@@ -66,7 +66,7 @@ impl Broker {
                     self.redrive_partition(group, index, end, to, &mut redriven).await?;
                 }
             }
-            RedriveWhat::Records(mut places) => {
+            RedriveSelection::Records(mut places) => {
                 places.sort_unstable();
                 places.dedup();
                 for chunk in places.chunk_by(|a, b| a.0 == b.0) {

@@ -9,7 +9,7 @@ use record::Header;
 use shard::delivery::dead_letter::{DeadLetterRouter, DeadRecord};
 
 use super::*;
-use crate::delivery::{RedriveTo, RedriveWhat};
+use crate::delivery::{RedriveSelection, RedriveTo};
 
 #[tokio::test]
 async fn rejected_record_arrives_once_in_the_other_shard_and_its_message_is_removed() {
@@ -60,10 +60,10 @@ async fn redrive_returns_dead_letters_to_their_source_shard() {
     let taken = take(&session, of_queue, 700).await;
     session.settle(settles(&taken, Settlement::Reject)).await;
     wait_for("dead letters", async || values(&broker, graves).await.len() == 700).await;
-    let some = RedriveWhat::Records(vec![(0, 3), (0, 5)]);
+    let some = RedriveSelection::Records(vec![(0, 3), (0, 5)]);
     let redriven = broker.redrive(of_graves, some, RedriveTo::Source).await.expect("moved");
     assert_eq!(redriven.moved, 2);
-    let redriven = broker.redrive(of_graves, RedriveWhat::All, RedriveTo::Source).await;
+    let redriven = broker.redrive(of_graves, RedriveSelection::All, RedriveTo::Source).await;
     assert_eq!(redriven.expect("moved").moved, 698);
     // They are there when it returns.
     let back = take(&session, of_queue, 1_000).await;
@@ -108,7 +108,7 @@ async fn topic_over_all_shards_is_dead_lettered_and_redriven_in_order() {
     };
     let expected: Vec<_> = indexes.map(|index| numbered(&format!("{index}-"), 20)).collect();
     wait_for("dead letters", async || letters(graves).await == expected).await;
-    let redriven = broker.redrive(of_graves, RedriveWhat::All, RedriveTo::Source).await;
+    let redriven = broker.redrive(of_graves, RedriveSelection::All, RedriveTo::Source).await;
     assert_eq!(redriven.expect("moved").moved, 120);
     let twice: Vec<_> = expected.iter().map(|it| [&it[..], &it[..]].concat()).collect();
     assert_eq!(letters(queue).await, twice);
@@ -303,7 +303,7 @@ async fn dead_letters_never_go_to_internal_topics() {
     let header = BatchHeader::parse(&bytes).expect("a batch");
     let appended = broker.append(vec![AppendBatch::new(queue, header, bytes)]).await;
     assert!(appended.iter().all(Result::is_ok));
-    let redriven = broker.redrive(group, RedriveWhat::All, RedriveTo::Source).await;
+    let redriven = broker.redrive(group, RedriveSelection::All, RedriveTo::Source).await;
     let redriven = redriven.expect("is looked at");
     assert_eq!((redriven.moved, redriven.left), (0, 1));
     // Rejected, and over the limit.

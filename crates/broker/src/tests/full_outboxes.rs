@@ -9,7 +9,7 @@ use shard::limits::{OUTBOX_HELD_BYTES_MAX, OUTBOX_HOLD};
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::delivery::{RedriveTo, RedriveWhat};
+use crate::delivery::{RedriveSelection, RedriveTo};
 
 const LARGE: usize = 700_000;
 /// Number of large records; more than an outbox holds.
@@ -173,7 +173,7 @@ async fn units_waiting_for_room_continue_in_the_next_term() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     let batches = vec![batch(&[to], &numbered("moved ", 1))];
     let transfer = session.transfer(settles(moved, Settlement::Accept), batches);
-    let redrive = broker.redrive(of_old, RedriveWhat::All, RedriveTo::Topic(to.topic));
+    let redrive = broker.redrive(of_old, RedriveSelection::All, RedriveTo::Topic(to.topic));
     let (mut transfer, mut redrive) = (Box::pin(transfer), Box::pin(redrive));
     assert!(timeout(Duration::from_millis(50), &mut transfer).await.is_err());
     assert!(timeout(Duration::from_millis(50), &mut redrive).await.is_err());

@@ -6,7 +6,7 @@ use shard::delivery::error::TransferError;
 use shard::error::AppendError;
 
 use super::*;
-use crate::delivery::SettleWhat;
+use crate::delivery::SettleTarget;
 
 /// A queue in each shard, with leased records.
 struct Queues {
@@ -108,7 +108,7 @@ async fn settles_in_several_shards_are_checked_before_any_takes_effect() {
     }
     let mut accepted = settles(&taken, Settlement::Accept);
     let held = accepted[2].what;
-    accepted[2].what = SettleWhat::Lease { partition: 0, token: 12_345 };
+    accepted[2].what = SettleTarget::Lease { partition: 0, token: 12_345 };
     let batches = || vec![batch(&[to], &numbered("y", 1))];
     let lost = session.transfer(accepted.clone(), batches()).await;
     assert!(matches!(lost, Err(TransferError::Settle { item: 2, .. })), "{lost:?}");

@@ -1,7 +1,7 @@
 //! Inspecting groups, and changing them from outside.
 
 use broker::delivery::{PeekOptions, RecordState, RemoveError, SeekTo};
-use broker::{ConsumeOptions, Credit, Event, Settle, SettleWhat, Settlement};
+use broker::{ConsumeOptions, Credit, Event, Settle, SettleTarget, Settlement};
 use record::Compression;
 use world::SimulatedDisk;
 
@@ -169,7 +169,7 @@ async fn transfer_settles_and_appends_or_does_neither() {
     let taken = take(&session, group, 2).await;
     let accept = |token| Settle {
         group,
-        what: SettleWhat::Lease { partition: 0, token },
+        what: SettleTarget::Lease { partition: 0, token },
         settlement: Settlement::Accept,
     };
     let moved = |topic| batch(base::PartitionId::new(topic, 0), Compression::None, &[new("moved")]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::PartitionId;
 use broker::delivery::SettleError;
-use broker::{ConsumeOptions, Settle, SettleWhat, Settlement, TakeOptions};
+use broker::{ConsumeOptions, Settle, SettleTarget, Settlement, TakeOptions};
 use record::Compression;
 use world::SimulatedDisk;
 
@@ -118,7 +118,7 @@ async fn range_settle_requires_a_lease_of_each_record() {
     assert_eq!(taken.len(), 6);
     let range = |first, last| Settle {
         group,
-        what: SettleWhat::Range { partition: 0, first, last },
+        what: SettleTarget::Range { partition: 0, first, last },
         settlement: Settlement::Accept,
     };
     let results = session.settle(vec![range(0, 3), range(5, 8)]).await;

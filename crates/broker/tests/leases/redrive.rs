@@ -2,7 +2,7 @@
 
 use base::headers;
 use broker::Settlement;
-use broker::delivery::{RedriveCounts, RedriveTo, RedriveWhat};
+use broker::delivery::{RedriveCounts, RedriveSelection, RedriveTo};
 use record::Compression;
 use world::SimulatedDisk;
 
@@ -27,10 +27,10 @@ async fn dead_letters_are_redriven_to_their_source_in_order() {
     node.wait_for_depth(of_dead, 6).await;
     node.append(dead, &[new("of unknown origin")]).await;
 
-    let one = RedriveWhat::Records(vec![(0, 0)]);
+    let one = RedriveSelection::Records(vec![(0, 0)]);
     let redriven = node.broker.redrive(of_dead, one, RedriveTo::Source).await;
     assert_eq!(redriven, Ok(RedriveCounts { moved: 1, left: 0 }));
-    let redriven = node.broker.redrive(of_dead, RedriveWhat::All, RedriveTo::Source).await;
+    let redriven = node.broker.redrive(of_dead, RedriveSelection::All, RedriveTo::Source).await;
     assert_eq!(redriven, Ok(RedriveCounts { moved: 5, left: 1 }));
     assert_eq!((node.depth(group).await, node.depth(of_dead).await), (6, 1));
     let again = take(&session, group, 10).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
-use broker::delivery::{SettleWhat, TransferError};
+use broker::delivery::{SettleTarget, TransferError};
 use broker::{AppendBatch, AppendError, Delivery, Settle, Settlement};
 use futures_util::future::maybe_done;
 use futures_util::poll;
@@ -116,7 +116,7 @@ async fn transfer_that_names_a_record_twice_is_refused_and_ends_none_of_its_leas
     assert_eq!(stage.stored(*small), 0);
     // A range up to an offset selects the leases that no earlier settle named.
     let up_to = |last| {
-        let what = SettleWhat::UpTo { partition: 0, last };
+        let what = SettleTarget::UpTo { partition: 0, last };
         Settle { group: *group, what, settlement: Settlement::Accept }
     };
     let refused = session.transfer(vec![up_to(1), up_to(1)], Vec::new()).await;

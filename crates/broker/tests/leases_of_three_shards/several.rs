@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::{CreditReturns, PeekOptions, SeekTo, SettleError};
 use broker::{
-    AppendBatch, ConsumeOptions, Credit, Delivery, Event, Settle, SettleWhat, Settlement,
+    AppendBatch, ConsumeOptions, Credit, Delivery, Event, Settle, SettleTarget, Settlement,
     TakeOptions,
 };
 use record::Compression;
@@ -171,10 +171,11 @@ async fn results_of_settles_in_several_shards_are_in_request_order() {
     consumer.accept(&held[1..2]).await;
     let accept = |what| Settle { group, what, settlement: Settlement::Accept };
     let mut settles: Vec<Settle> = held.iter().map(|it| accept(it.lease())).collect();
-    settles.push(accept(SettleWhat::UpTo { partition: 9, last: 9 }));
+    settles.push(accept(SettleTarget::UpTo { partition: 9, last: 9 }));
     // The token of another partition's lease is not valid.
     let token = held[0].token;
-    settles.push(accept(SettleWhat::Lease { partition: (held[0].partition + 1) % SHARDS, token }));
+    settles
+        .push(accept(SettleTarget::Lease { partition: (held[0].partition + 1) % SHARDS, token }));
     let answers = consumer.session.settle(settles).await;
     let mut expected = vec![Ok(()); held.len()];
     expected[1] = Err(SettleError::NotLeased);

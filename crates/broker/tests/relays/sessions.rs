@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base::PartitionId;
-use broker::delivery::{ConsumeError, PeekOptions, SettleError, SettleWhat, TransferError};
+use broker::delivery::{ConsumeError, PeekOptions, SettleError, SettleTarget, TransferError};
 use broker::{ConsumeOptions, Event, Settle, Settlement};
 use delivery::limits::RELAY_SIGN_EVERY;
 use shard::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX;
@@ -212,7 +212,7 @@ async fn granted_credit_is_split_over_the_leaders_of_three_shards() {
         consumer.accept(&some).await;
         settled += some.len();
     }
-    let unknown = SettleWhat::Range { partition: 0, first: 0, last: 3 };
+    let unknown = SettleTarget::Range { partition: 0, first: 0, last: 3 };
     let what = Settle { group: cluster.group, what: unknown, settlement: Settlement::Accept };
     assert_eq!(consumer.session.settle(vec![what]).await, [Err(SettleError::NotLeased)]);
 }

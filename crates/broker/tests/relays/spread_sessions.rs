@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base::headers;
-use broker::delivery::{PeekOptions, RedriveTo, RedriveWhat, SeekTo};
+use broker::delivery::{PeekOptions, RedriveSelection, RedriveTo, SeekTo};
 use broker::{ConsumeOptions, NewTopic, Settlement};
 
 use crate::harness::*;
@@ -90,7 +90,7 @@ async fn dead_letters_are_redriven() {
     let record = peeked[0].record.view();
     let topic = record.headers.last(headers::DEATH_TOPIC.as_bytes()).flatten();
     assert_eq!(topic.map(<[u8]>::to_vec), Some(b"work".to_vec()));
-    let redriven = broker.redrive(of_letters, RedriveWhat::All, RedriveTo::Source).await;
+    let redriven = broker.redrive(of_letters, RedriveSelection::All, RedriveTo::Source).await;
     assert_eq!(redriven.expect("they go back").moved, 3);
     let again = consumer.next(3).await;
     let mut again = texts(&again);

@@ -66,9 +66,9 @@ impl Driver {
                 lent.grant(amount);
                 self.set_credit_of(id, kind, share);
             }
-            Change::GiveBack { in_all } => {
+            Change::Return { in_all } => {
                 let Some(lent) = self.sessions.lent(id, kind) else { return };
-                lent.ask(in_all);
+                lent.request_return(in_all);
                 let group = self.group_of_share(id, kind);
                 let is_next = group.is_some_and(|group| group.queued);
                 self.return_share(id, kind, is_next);
@@ -120,9 +120,9 @@ impl Driver {
             }
         };
         let returned =
-            self.sessions.lent(id, kind).and_then(|it| it.give_back(given, left, returns));
+            self.sessions.lent(id, kind).and_then(|it| it.return_credit(given, left, returns));
         if let Some(returned) = returned {
-            self.sessions.send_given_back(id, kind, returned);
+            self.sessions.send_returned(id, kind, returned);
         }
         self.sessions.note_debt(id, kind);
     }

@@ -242,9 +242,9 @@ impl SessionRegistry {
                 lent.grant(amount);
                 credit.saturating_add(amount)
             }
-            Change::GiveBack { in_all } => {
+            Change::Return { in_all } => {
                 if let Some(lent) = session.lent.get_mut(&kind) {
-                    lent.ask(in_all);
+                    lent.request_return(in_all);
                 }
                 return;
             }
@@ -261,9 +261,9 @@ impl SessionRegistry {
                     lent.note_starved_notice(*starved);
                 }
             }
-            Notice::GaveBack { kind, given, .. } => {
+            Notice::Returned { kind, given, .. } => {
                 let lent = session.lent.get_mut(kind);
-                if lent.is_some_and(|lent| lent.note_given_back(given)) {
+                if lent.is_some_and(|lent| lent.note_returned(given)) {
                     let credit = self.credit(id, *kind).unwrap_or(0);
                     self.set_credit_of(id, *kind, credit.saturating_sub(given.amount));
                 }

@@ -86,7 +86,7 @@ fn commands() -> Vec<RelayCommand> {
         RelayCommand::Lend { session, kind, loan: BorrowedCredit::new(3, 1).loan() },
         RelayCommand::Grant { session, consumer, credit: Credit::UNLIMITED },
         RelayCommand::SetCredit { session, consumer, credit: Credit::records(7) },
-        RelayCommand::Share { session, kind, change: Change::GiveBack { in_all: 3 } },
+        RelayCommand::Share { session, kind, change: Change::Return { in_all: 3 } },
         RelayCommand::Take {
             id: 2,
             session,

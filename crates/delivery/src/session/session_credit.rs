@@ -424,7 +424,7 @@ impl SessionCredit {
     /// Handles a driver's notice about a share.
     pub(crate) fn on_notice(&mut self, notice: Notice) -> DriverMessages {
         let kind = match notice {
-            Notice::Starved { kind, .. } | Notice::GaveBack { kind, .. } => kind,
+            Notice::Starved { kind, .. } | Notice::Returned { kind, .. } => kind,
             Notice::Grown { .. } => return DriverMessages::new(),
         };
         let (shares, joined) = match kind {
@@ -443,7 +443,7 @@ impl SessionCredit {
         let Some(shares) = shares else { return DriverMessages::new() };
         match notice {
             Notice::Starved { shard, starved, .. } => shares.on_starved(shard, starved),
-            Notice::GaveBack { shard, given, .. } => shares.on_given_back(shard, given),
+            Notice::Returned { shard, given, .. } => shares.on_returned(shard, given),
             Notice::Grown { .. } => {}
         }
         let orders = if joined { shares.settle_up() } else { CreditOrders::new() };

@@ -39,7 +39,7 @@ struct Account {
     /// Requested from it, and not returned.
     owed: u64,
     /// Total of the requests in this round that are fulfilled.
-    given_back: u64,
+    returned: u64,
     /// Total granted in this round.
     granted: u64,
     /// It was granted the credit that it lacked, and has not reported since whether that is enough. Nothing is
@@ -120,13 +120,13 @@ impl Shares {
         }
     }
 
-    pub(crate) fn on_given_back(&mut self, shard: ShardId, given: ReturnedCredit) {
+    pub(crate) fn on_returned(&mut self, shard: ShardId, given: ReturnedCredit) {
         let Some(account) = self.accounts.get_mut(&shard) else { return };
         if given.round != self.round {
             return;
         }
-        let asked = account.given_back + account.owed;
-        account.given_back = given.in_all;
+        let asked = account.returned + account.owed;
+        account.returned = given.in_all;
         account.owed = asked.saturating_sub(given.in_all);
         if self.returns {
             account.share = account.share.saturating_sub(given.amount);
@@ -234,7 +234,7 @@ impl Shares {
             account.granted += amount;
             if std::mem::take(&mut account.owed) > 0 {
                 // The request is cancelled first, or the shard would return the grant.
-                orders.push((shard, Change::GiveBack { in_all: account.given_back }));
+                orders.push((shard, Change::Return { in_all: account.returned }));
             }
             orders.push((shard, Change::Grant(amount)));
         }
@@ -263,8 +263,8 @@ impl Shares {
                 if exact { wanted == account.owed } else { account.owed > 0 || wanted == 0 };
             if !stays {
                 account.owed = wanted;
-                let in_all = account.given_back + wanted;
-                orders.push((shard, Change::GiveBack { in_all }));
+                let in_all = account.returned + wanted;
+                orders.push((shard, Change::Return { in_all }));
             }
         }
     }

@@ -117,7 +117,7 @@ impl Administration {
             return written(&upgrade::finalize(broker, cluster).await.map_err(refused)?);
         }
         let registry = Registry::read(broker).map_err(|error| refused(error.into()))?;
-        written(&upgrade::look(broker, cluster, &registry))
+        written(&upgrade::progress(broker, cluster, &registry))
     }
 
     async fn answer(&self, operation: Operation) -> Result<Vec<u8>, OperationError> {
@@ -133,10 +133,10 @@ impl Administration {
                 return written(&moves::cancel(&self.broker, &topic, partitions).await?);
             }
             Operation::Moves { topic } => {
-                return written(&moves::look(&self.broker, topic.as_deref()).await?);
+                return written(&moves::status(&self.broker, topic.as_deref()).await?);
             }
             Operation::Placements {} => {
-                let placed = placements::look(&self.broker, self.cluster()?);
+                let placed = placements::read(&self.broker, self.cluster()?);
                 return written(&placed.map_err(refused)?);
             }
             Operation::PlaceShard { shard, nodes } => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ::backup::{Manifest, Source, StoredBackup, StoredError, TakeError, take};
 use broker::BrokerOptions;
 use nodes::Administration;
-use nodes::restore::{RestoreError, RestoreReport, look, restore};
+use nodes::restore::{RestoreError, RestoreReport, restore, verify};
 use operations::backup::{BackupBegun, BackupEnds, Step};
 use operations::cluster::Operation;
 use operations::family::{OperationError, OperationFamily};
@@ -233,7 +233,7 @@ async fn backup_with_a_changed_file_is_rejected_with_the_files_name() {
     assert!(names.iter().any(|name| name.contains("batches")), "{names:?}");
     let (dir, from) = (Path::new(NodeSetup::DIR), Path::new(BACKUP));
     let refused = |name: &str| {
-        let error = look(&world(&place), dir, from).expect_err("it is damaged");
+        let error = verify(&world(&place), dir, from).expect_err("it is damaged");
         assert!(error.to_string().contains(name), "{name}: {error}");
     };
     for name in &names {
@@ -245,7 +245,7 @@ async fn backup_with_a_changed_file_is_rejected_with_the_files_name() {
         let restoring = restored(&place).await.expect_err("it is damaged");
         assert!(restoring.to_string().contains(name), "{name}: {restoring}");
         place.disk().flip_bit(&path, middle, 1);
-        look(&world(&place), dir, from).expect("as it was");
+        verify(&world(&place), dir, from).expect("as it was");
         if name != "backup.json" {
             place.disk().cut_file(&path, middle);
             refused(name);
@@ -296,7 +296,8 @@ async fn interrupted_backup_is_rejected_and_can_be_restarted() {
             }
             Err(error) => panic!("{error}"),
         }
-        let refused = look(&world(&place), dir, Path::new(BACKUP)).expect_err("it is not complete");
+        let refused =
+            verify(&world(&place), dir, Path::new(BACKUP)).expect_err("it is not complete");
         let is_so = matches!(refused, RestoreError::Stored(StoredError::Incomplete { .. }));
         assert!(is_so && refused.to_string().contains("postroad backup /backup"), "{refused}");
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use base::{PartitionId, ShardId};
 use broker::{BrokerOptions, NewTopic};
 use cluster::NodeStartError;
-use nodes::recovery::{RecoveryError, look, recover};
+use nodes::recovery::{RecoveryError, inspect, recover};
 use test_cluster::{JournalOptions, NodeSetup};
 use tokio::time::timeout;
 use world::disk::{read_whole, replace};
@@ -43,9 +43,9 @@ async fn surviving_node_continues_and_grows_to_three_nodes_again() {
     let (dir, lost) = (Path::new(NodeSetup::DIR), BTreeSet::from([2, 3]));
 
     let (place, disk) = (&places[&1], world(&places[&1]));
-    let refused = look(&disk, dir, options(), &BTreeSet::from([3])).await;
+    let refused = inspect(&disk, dir, options(), &BTreeSet::from([3])).await;
     assert!(matches!(refused, Err(RecoveryError::MajorityLeft { .. })), "{refused:?}");
-    let seen = look(&disk, dir, options(), &lost).await.expect("it could go on");
+    let seen = inspect(&disk, dir, options(), &lost).await.expect("it could go on");
     assert_eq!((seen.node, seen.shards.len(), seen.recovered.is_none()), (1, 4, true));
     assert!(seen.shards.iter().all(|shard| shard.voters == [1, 2, 3] && shard.last_index > 0));
 

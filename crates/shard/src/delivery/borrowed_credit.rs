@@ -13,16 +13,16 @@ use super::divided_credit::ReturnedCredit;
 pub struct BorrowedCredit {
     round: u32,
     granted: u64,
-    /// Total that the session requested back in this round. The driver owes the difference to `given_back`: it
+    /// Total that the session requested back in this round. The driver owes the difference to `returned`: it
     /// returns that as leases end, before it uses the credit again.
-    asked: u64,
-    given_back: u64,
+    requested: u64,
+    returned: u64,
     /// Groups in which records wait for more of it.
     starved_in: BTreeSet<LeaseGroupId>,
     /// The session was notified that it is not enough.
-    told_starved: bool,
+    starved_reported: bool,
     /// It was changed since then.
-    tell_again: bool,
+    report_again: bool,
     /// It was used for a delivery since it was last returned.
     used: bool,
 }
@@ -32,36 +32,45 @@ pub struct BorrowedCredit {
 pub struct BorrowedCreditState {
     round: u32,
     granted: u64,
-    asked: u64,
-    given_back: u64,
-    told_starved: bool,
+    requested: u64,
+    returned: u64,
+    starved_reported: bool,
 }
 
 impl BorrowedCredit {
     pub fn resume(loan: BorrowedCreditState) -> Self {
-        let BorrowedCreditState { round, granted, asked, given_back, told_starved } = loan;
+        let BorrowedCreditState { round, granted, requested, returned, starved_reported } = loan;
         let (starved_in, used) = (BTreeSet::new(), false);
-        Self { round, granted, asked, given_back, starved_in, told_starved, tell_again: true, used }
+        Self {
+            round,
+            granted,
+            requested,
+            returned,
+            starved_in,
+            starved_reported,
+            report_again: true,
+            used,
+        }
     }
 
     pub fn loan(&self) -> BorrowedCreditState {
-        let Self { round, granted, asked, given_back, told_starved, .. } = *self;
-        BorrowedCreditState { round, granted, asked, given_back, told_starved }
+        let Self { round, granted, requested, returned, starved_reported, .. } = *self;
+        BorrowedCreditState { round, granted, requested, returned, starved_reported }
     }
 
     /// Another node's driver has the share; this is what it reported to this node.
-    pub fn note_given_back(&mut self, given: &ReturnedCredit) -> bool {
+    pub fn note_returned(&mut self, given: &ReturnedCredit) -> bool {
         let is_of_round = given.round == self.round;
         if is_of_round {
-            self.given_back = self.given_back.max(given.in_all);
+            self.returned = self.returned.max(given.in_all);
         }
         is_of_round
     }
 
-    /// See [`Self::note_given_back`].
+    /// See [`Self::note_returned`].
     #[inline]
     pub fn note_starved_notice(&mut self, starved: bool) {
-        self.told_starved = starved;
+        self.starved_reported = starved;
     }
 
     pub fn new(granted: u64, round: u32) -> Self {
@@ -70,19 +79,19 @@ impl BorrowedCredit {
 
     pub fn set(&mut self, amount: u64, round: u32) {
         (self.granted, self.round) = (amount, round);
-        (self.asked, self.given_back, self.tell_again) = (0, 0, true);
+        (self.requested, self.returned, self.report_again) = (0, 0, true);
     }
 
     #[inline]
     pub fn grant(&mut self, amount: u64) {
         self.granted = self.granted.saturating_add(amount);
-        self.tell_again = true;
+        self.report_again = true;
     }
 
     /// Sets the total to return.
     #[inline]
-    pub fn ask(&mut self, in_all: u64) {
-        self.asked = in_all;
+    pub fn request_return(&mut self, in_all: u64) {
+        self.requested = in_all;
     }
 
     /// It was used for a delivery.
@@ -101,19 +110,24 @@ impl BorrowedCredit {
 
     #[inline]
     pub fn owed(&self) -> u64 {
-        self.asked.saturating_sub(self.given_back)
+        self.requested.saturating_sub(self.returned)
     }
 
     /// Returns `given` of it; `left` is the unused rest. `returns`: whether leases that end return their
     /// credit; if not, no debt remains. The result is the notice to the session, if any.
-    pub fn give_back(&mut self, given: u64, left: u64, returns: bool) -> Option<ReturnedCredit> {
-        self.given_back += given;
+    pub fn return_credit(
+        &mut self,
+        given: u64,
+        left: u64,
+        returns: bool,
+    ) -> Option<ReturnedCredit> {
+        self.returned += given;
         self.used &= given == 0;
         if !returns {
-            self.given_back = self.given_back.max(self.asked);
+            self.returned = self.returned.max(self.requested);
         }
         let told = given > 0 || !returns;
-        let (round, granted, in_all) = (self.round, self.granted, self.given_back);
+        let (round, granted, in_all) = (self.round, self.granted, self.returned);
         told.then_some(ReturnedCredit { round, amount: given, in_all, left, granted })
     }
 
@@ -124,8 +138,8 @@ impl BorrowedCredit {
             false => self.starved_in.remove(&group),
         };
         let starved = !self.starved_in.is_empty();
-        let again = std::mem::take(&mut self.tell_again) && starved;
-        let changed = std::mem::replace(&mut self.told_starved, starved) != starved;
+        let again = std::mem::take(&mut self.report_again) && starved;
+        let changed = std::mem::replace(&mut self.starved_reported, starved) != starved;
         (changed || again).then_some(starved)
     }
 }
@@ -153,23 +167,23 @@ mod tests {
     #[test]
     fn debt_is_returned_in_parts_as_leases_end() {
         let mut lent = BorrowedCredit::new(5, 0);
-        lent.ask(3);
-        assert_eq!(lent.give_back(0, 0, true), None);
-        assert_eq!(lent.give_back(2, 0, true).map(|it| it.amount), Some(2));
+        lent.request_return(3);
+        assert_eq!(lent.return_credit(0, 0, true), None);
+        assert_eq!(lent.return_credit(2, 0, true).map(|it| it.amount), Some(2));
         assert_eq!(lent.owed(), 1);
-        let given = lent.give_back(0, 0, false).expect("what is used up does not come back");
+        let given = lent.return_credit(0, 0, false).expect("what is used up does not come back");
         assert_eq!((given.amount, given.in_all, given.granted, lent.owed()), (0, 3, 5, 0));
     }
 
     #[test]
     fn credit_returned_before_a_repeated_request_is_not_owed_twice() {
         let mut lent = BorrowedCredit::new(5, 0);
-        lent.ask(2);
-        lent.give_back(2, 0, true).expect("given back");
+        lent.request_return(2);
+        lent.return_credit(2, 0, true).expect("given back");
         // Sent before the session was notified of that.
-        lent.ask(2);
+        lent.request_return(2);
         assert_eq!(lent.owed(), 0);
-        lent.ask(3);
+        lent.request_return(3);
         assert_eq!(lent.owed(), 1);
     }
 }

@@ -35,7 +35,7 @@ pub enum Change {
     /// The total to return since the round began: unused credit at once, the rest as leases end and before it
     /// is used again. It is a total, so that credit returned before this message arrives is not requested
     /// twice. Replaces the earlier request.
-    GiveBack { in_all: u64 },
+    Return { in_all: u64 },
 }
 
 /// A driver's message to a session that is not for its user.
@@ -48,7 +48,7 @@ pub enum Notice {
         kind: CreditKind,
         starved: bool,
     },
-    GaveBack {
+    Returned {
         shard: ShardId,
         kind: CreditKind,
         given: ReturnedCredit,

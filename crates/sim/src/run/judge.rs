@@ -13,7 +13,7 @@ use crate::workload::{Client, jobs, kafka, keys, log, offsets, share, topics};
 impl Run {
     pub(super) async fn judge(&mut self, client: Client) -> LifeEnd {
         let looked = async {
-            self.look(&client).await?;
+            self.check_start(&client).await?;
             jobs::check(&client, &self.rules).await?;
             share::check(&client, &self.shared).await?;
             let found = keys::found(&client.broker).await?;
@@ -28,7 +28,7 @@ impl Run {
     }
 
     /// Makes the checks at the start of a life.
-    pub(super) async fn look(&self, client: &Client) -> Result<(), String> {
+    pub(super) async fn check_start(&self, client: &Client) -> Result<(), String> {
         let broker = &client.broker;
         let committed = offsets::committed(broker).await;
         {

@@ -133,7 +133,7 @@ impl Run {
 
     /// Runs clients and faults until the life is over.
     async fn work(&mut self, mut client: Client, life: &Life) -> LifeEnd {
-        if let Err(why) = self.look(&client).await {
+        if let Err(why) = self.check_start(&client).await {
             return self.ended(life, why);
         }
         let gateways = match Gateways::start(&client.broker).await {
@@ -224,7 +224,7 @@ impl Run {
     }
 
     async fn finish(&mut self, mut client: Client) -> LifeEnd {
-        if let Err(why) = self.look(&client).await {
+        if let Err(why) = self.check_start(&client).await {
             self.verdict.violated(Invariant::Durable, why);
         }
         for producer in &self.producers {

@@ -259,12 +259,12 @@ pub(in crate::soak) fn publish_messages(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     End(FinalSettlement),
-    GiveBack,
+    Release,
 }
 
 fn choose(random: &mut Random) -> Choice {
     match random.between(0, 19) {
-        0 => Choice::GiveBack,
+        0 => Choice::Release,
         1 => Choice::End(FinalSettlement::Rejected),
         _ => Choice::End(FinalSettlement::Accepted),
     }
@@ -273,7 +273,7 @@ fn choose(random: &mut Random) -> Choice {
 fn announce(ledger: &mut Ledger, mark: Mark, choice: Choice) {
     match choice {
         Choice::End(end) => ledger.request_settle(mark, end),
-        Choice::GiveBack => ledger.give_back(mark),
+        Choice::Release => ledger.release(mark),
     }
 }
 
@@ -336,7 +336,7 @@ fn decide(
         let settlement = match choice {
             Choice::End(FinalSettlement::Accepted) => Settlement::Accept,
             Choice::End(FinalSettlement::Rejected) => Settlement::Reject,
-            Choice::GiveBack => Settlement::Release,
+            Choice::Release => Settlement::Release,
         };
         pending.push((record.settle(settlement), mark, choice));
     }
@@ -445,7 +445,7 @@ fn settle_in_transaction(
             match choice {
                 Choice::End(FinalSettlement::Accepted) => connection.ack(tag),
                 Choice::End(FinalSettlement::Rejected) => connection.nack(tag, false),
-                Choice::GiveBack => connection.nack(tag, true),
+                Choice::Release => connection.nack(tag, true),
             }
             if let Choice::End(end) = choice {
                 settled.push((mark, end));

@@ -13,7 +13,7 @@ const LIMIT: usize = 0;
 #[derive(Debug)]
 enum KindCreditMessage {
     Starved(usize, bool),
-    GaveBack(usize, ReturnedCredit),
+    Returned(usize, ReturnedCredit),
 }
 
 /// A driver's credit of one kind.
@@ -54,8 +54,8 @@ impl Driver {
         let given = held.lent.owed().min(held.unused());
         held.share -= given;
         let left = held.unused();
-        if let Some(returned) = held.lent.give_back(given, left, true) {
-            self.outbox.push_back(KindCreditMessage::GaveBack(kind, returned));
+        if let Some(returned) = held.lent.return_credit(given, left, true) {
+            self.outbox.push_back(KindCreditMessage::Returned(kind, returned));
         }
     }
 
@@ -66,8 +66,8 @@ impl Driver {
                 held.share += amount;
                 held.lent.grant(amount);
             }
-            Change::GiveBack { in_all } => {
-                held.lent.ask(in_all);
+            Change::Return { in_all } => {
+                held.lent.request_return(in_all);
                 // It is served after all messages.
                 self.return_credit(kind, true);
             }
@@ -177,8 +177,8 @@ impl World {
                 self.shares[kind].on_starved(id(place), starved);
                 kind
             }
-            KindCreditMessage::GaveBack(kind, given) => {
-                self.shares[kind].on_given_back(id(place), given);
+            KindCreditMessage::Returned(kind, given) => {
+                self.shares[kind].on_returned(id(place), given);
                 kind
             }
         };
@@ -252,7 +252,7 @@ impl World {
                     _ => 0,
                 });
                 let given = driver.outbox.iter().map(|message| match message {
-                    KindCreditMessage::GaveBack(of, given) if *of == kind => given.amount,
+                    KindCreditMessage::Returned(of, given) if *of == kind => given.amount,
                     _ => 0,
                 });
                 sum += driver.held[kind].share + granted.sum::<u64>() + given.sum::<u64>();

@@ -10,13 +10,13 @@ struct Driver {
     share: u64,
     used: u64,
     asked: u64,
-    given_back: u64,
+    returned: u64,
     granted: u64,
     round: u32,
     ready: u64,
-    told_starved: bool,
+    starved_reported: bool,
     /// Its share was changed since the last notice.
-    tell_again: bool,
+    report_again: bool,
     /// Messages in flight, in order.
     inbox: VecDeque<Change>,
     outbox: VecDeque<CreditMessage>,
@@ -25,7 +25,7 @@ struct Driver {
 #[derive(Debug)]
 enum CreditMessage {
     Starved(bool),
-    GaveBack(ReturnedCredit),
+    Returned(ReturnedCredit),
 }
 
 impl Driver {
@@ -34,20 +34,20 @@ impl Driver {
     }
 
     fn owed(&self) -> u64 {
-        self.asked.saturating_sub(self.given_back)
+        self.asked.saturating_sub(self.returned)
     }
 
     fn repay(&mut self, returns: bool) {
         let amount = self.owed().min(self.unused());
         self.share -= amount;
-        self.given_back += amount;
+        self.returned += amount;
         if !returns {
-            self.given_back = self.given_back.max(self.asked);
+            self.returned = self.returned.max(self.asked);
         }
         if amount > 0 || !returns {
             let (round, left, granted) = (self.round, self.unused(), self.granted);
-            let given = ReturnedCredit { round, amount, in_all: self.given_back, left, granted };
-            self.outbox.push_back(CreditMessage::GaveBack(given));
+            let given = ReturnedCredit { round, amount, in_all: self.returned, left, granted };
+            self.outbox.push_back(CreditMessage::Returned(given));
         }
     }
 
@@ -56,16 +56,16 @@ impl Driver {
             Change::Grant(amount) => {
                 self.share += amount;
                 self.granted += amount;
-                self.tell_again = true;
+                self.report_again = true;
             }
-            Change::GiveBack { in_all } => {
+            Change::Return { in_all } => {
                 self.asked = in_all;
                 self.repay(returns);
             }
             Change::Set { amount, round } => {
                 (self.share, self.granted, self.round) = (amount, amount, round);
-                (self.asked, self.given_back) = (0, 0);
-                (self.used, self.tell_again) = (0, true);
+                (self.asked, self.returned) = (0, 0);
+                (self.used, self.report_again) = (0, true);
             }
             Change::Begin { .. } | Change::Unlimited => {}
         }
@@ -84,9 +84,9 @@ impl Driver {
             self.share -= handed_out;
         }
         let starved = self.ready > 0 && self.unused() == 0;
-        let again = std::mem::take(&mut self.tell_again) && starved;
-        if starved != self.told_starved || again {
-            self.told_starved = starved;
+        let again = std::mem::take(&mut self.report_again) && starved;
+        if starved != self.starved_reported || again {
+            self.starved_reported = starved;
             self.outbox.push_back(CreditMessage::Starved(starved));
         }
         handed_out
@@ -140,7 +140,7 @@ impl World {
         let Some(message) = self.drivers[place].outbox.pop_front() else { return false };
         match message {
             CreditMessage::Starved(starved) => self.shares.on_starved(id(place), starved),
-            CreditMessage::GaveBack(given) => self.shares.on_given_back(id(place), given),
+            CreditMessage::Returned(given) => self.shares.on_returned(id(place), given),
         }
         let orders = self.shares.settle_up();
         self.send(orders);
@@ -189,7 +189,7 @@ impl World {
             });
             sum += driver.share + on_its_way.sum::<u64>();
             let given = driver.outbox.iter().filter_map(|message| match message {
-                CreditMessage::GaveBack(given) => Some(given),
+                CreditMessage::Returned(given) => Some(given),
                 CreditMessage::Starved(_) => None,
             });
             sum += given.filter(is_current).map(|given| given.amount).sum::<u64>();

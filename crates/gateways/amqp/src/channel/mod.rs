@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use base::{HashMap, LeaseGroupId};
 use broker::delivery::{
-    ConsumerId, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement, Token,
+    ConsumerId, Delivery, Event, Events, LeaseSession, Settle, SettleTarget, Settlement, Token,
 };
 use futures_util::Stream;
 use tokio::time::Instant;
@@ -149,7 +149,7 @@ impl Channel {
     pub(crate) fn settle_of(held: UnackedDelivery, settlement: Settlement) -> Option<Settle> {
         match held {
             UnackedDelivery::Lease { group, partition, token, .. } => {
-                let what = SettleWhat::Lease { partition, token };
+                let what = SettleTarget::Lease { partition, token };
                 Some(Settle { group, what, settlement })
             }
             UnackedDelivery::Stream(credit) => {

@@ -114,7 +114,7 @@ impl<'a> Collector<'a> {
     }
 
     /// Reads every queued partition, and yields to other tasks in between.
-    pub(crate) async fn look(&mut self, state: &mut FetchState, pace: &mut YieldBudget) {
+    pub(crate) async fn collect(&mut self, state: &mut FetchState, pace: &mut YieldBudget) {
         self.full = false;
         for _ in 0..state.turns.len() {
             pace.step(1).await;

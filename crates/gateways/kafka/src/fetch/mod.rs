@@ -180,7 +180,7 @@ impl FetchCaller<'_> {
             is_full,
         );
         let mut room = None;
-        if !look(&mut collector, state, limits, pace).await && Instant::now() < deadline {
+        if !collect(&mut collector, state, limits, pace).await && Instant::now() < deadline {
             if is_once && state.partitions() > WAITING_DECODED_MAX {
                 if self.watch.is_some() {
                     return None;
@@ -231,14 +231,14 @@ impl FetchLimits {
 }
 
 /// Reads the available data. Returns whether it suffices for a response.
-async fn look(
+async fn collect(
     collector: &mut Collector<'_>,
     state: &mut FetchState,
     limits: FetchLimits,
     pace: &mut YieldBudget,
 ) -> bool {
     state.queue_ready();
-    collector.look(state, pace).await;
+    collector.collect(state, pace).await;
     is_enough(collector, state, limits)
 }
 
@@ -258,7 +258,7 @@ async fn watch_all(
 ) -> Watch {
     let watch = state.watch_all(&collector.gateway().broker, pace).await;
     state.queue_all();
-    collector.look(state, pace).await;
+    collector.collect(state, pace).await;
     watch
 }
 
@@ -292,7 +292,7 @@ async fn wait(
             () = &mut draining => break,
         }
         state.queue_ready();
-        collector.look(state, pace).await;
+        collector.collect(state, pace).await;
     }
 }
 
@@ -446,7 +446,7 @@ mod tests {
         let caller = Caller::unrestricted(kafka_protocol::messages::ApiKey::Fetch);
         let mut collector =
             Collector::new(&gateway, false, ClientRack::Nowhere, &caller, 1 << 20, true);
-        let ((), pauses) = counting_pauses(collector.look(&mut state, pace)).await;
+        let ((), pauses) = counting_pauses(collector.collect(&mut state, pace)).await;
         assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
 
         let ((topics, _), pauses) =

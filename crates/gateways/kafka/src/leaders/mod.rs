@@ -19,7 +19,7 @@ use crate::errors::Fault;
 use crate::state::Gateway;
 
 /// Time in which another node must respond to count as alive; one that is only slow counts too.
-const LOOKS_FOR: Duration = Duration::from_millis(50);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
 /// How long a response waits for a shard to have a leader: most elections after a process ended take less.
 /// Later requests of the same connection wait as well.
 const LED_WITHIN: Duration = Duration::from_millis(300);
@@ -90,7 +90,7 @@ impl KnownLeaders {
         if gateway.broker.is_alone() {
             return Self::now(gateway, encrypted);
         }
-        gateway.options.nodes.look(LOOKS_FOR).await;
+        gateway.options.nodes.probe(PROBE_TIMEOUT).await;
         let deadline = Instant::now() + LED_WITHIN;
         let mut changes = gateway.leader_changes();
         loop {

@@ -13,7 +13,7 @@ use std::future::Future;
 
 use base::LeaseGroupId;
 use broker::delivery::SettleError;
-use broker::{Broker, CatalogView, LeaseSession, Settle, SettleWhat, Settlement, Unavailable};
+use broker::{Broker, CatalogView, LeaseSession, Settle, SettleTarget, Settlement, Unavailable};
 use consumer_groups::lease_groups;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
@@ -171,7 +171,7 @@ fn settle_range(
         Acknowledge::Reject => Settlement::Reject,
         Acknowledge::Renew => Settlement::Renew { lease_ms: Some(lease_ms) },
     };
-    Settle { group, what: SettleWhat::Range { partition, first, last }, settlement }
+    Settle { group, what: SettleTarget::Range { partition, first, last }, settlement }
 }
 
 fn fault_of(error: SettleError) -> Fault {

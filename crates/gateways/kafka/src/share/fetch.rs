@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::TakeError;
-use broker::{Delivery, Settle, SettleWhat, Settlement, TakeOptions};
+use broker::{Delivery, Settle, SettleTarget, Settlement, TakeOptions};
 use bytes::Bytes;
 use consumer_groups::lease_groups;
 use futures_util::StreamExt;
@@ -445,7 +445,7 @@ fn leased(delivery: &Delivery) -> AcquiredRecord {
 
 /// Releases records that were never sent, as if they had not been taken.
 fn give_back(group: LeaseGroupId, (partition, first, last): (u32, u64, u64)) -> Settle {
-    let what = SettleWhat::Range { partition, first, last };
+    let what = SettleTarget::Range { partition, first, last };
     Settle { group, what, settlement: Settlement::Release { delay_ms: Some(0), count: false } }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::{
-    Broker, CommitOffset, Delivery, LeaseSession, NewTopic, Settle, SettleWhat, Settlement,
+    Broker, CommitOffset, Delivery, LeaseSession, NewTopic, Settle, SettleTarget, Settlement,
     TakeOptions,
 };
 use parking_lot::Mutex;
@@ -135,7 +135,7 @@ async fn settle(
                 if rejects { &mut done.rejecting } else { &mut done.accepting }.insert(number);
             }
             let settlement = if rejects { Settlement::Reject } else { Settlement::Accept };
-            let what: SettleWhat = delivery.lease();
+            let what: SettleTarget = delivery.lease();
             let answers =
                 session.settle(vec![Settle { group: queue.group, what, settlement }]).await;
             if answers.iter().all(Result::is_ok) {

@@ -16,7 +16,7 @@ use axum::{Extension, Json};
 use base::{LeaseGroupId, TopicId};
 use broker::Broker;
 use broker::delivery::{
-    Delivery, Settle, SettleError, SettleWhat, Settlement, TakeError, TakeOptions,
+    Delivery, Settle, SettleError, SettleTarget, Settlement, TakeError, TakeOptions,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -309,7 +309,7 @@ async fn end(
             outcomes.push(Some(Outcome::Refused { problem }));
             continue;
         };
-        let what = SettleWhat::Held { partition, token, session };
+        let what = SettleTarget::Held { partition, token, session };
         settles.push(Settle { group, what, settlement: *settlement });
         places.push(place);
         outcomes.push(None);
