@@ -8,6 +8,7 @@ use client::groups::{DescribedGroup, GroupMember};
 use serde::Serialize;
 
 use super::lag::{PartitionLag, lags, total_records, total_seconds};
+use super::refuse_share_group;
 use crate::command_error::CommandError;
 use crate::output::{OutputFormat, Table, behind, count, counted};
 
@@ -49,7 +50,10 @@ impl Describe {
     ) -> Result<(), CommandError> {
         let mut reports = Vec::new();
         for group in &self.groups {
-            let found = client.group(group).await?.ok_or_else(|| no_such_group(group))?;
+            let Some(found) = client.group(group).await? else {
+                refuse_share_group(client, group).await?;
+                return Err(no_such_group(group));
+            };
             reports.push(report(client, found).await?);
         }
         output.show(&reports, |reports| {

@@ -7,6 +7,7 @@ mod list;
 mod reset;
 
 use clap::{Args, Subcommand};
+use client::Client;
 
 use crate::client_options::ClientOptions;
 use crate::command_error::CommandError;
@@ -15,6 +16,21 @@ use delete::Delete;
 use describe::Describe;
 use list::list;
 use reset::Reset;
+
+/// The kind of a share group, as listed.
+const SHARE: &str = "share";
+
+/// Refuses a share group: it has no committed offsets. Its progress is that of a queue.
+async fn refuse_share_group(client: &Client, group: &str) -> Result<(), CommandError> {
+    let groups = client.groups().await?;
+    match groups.iter().any(|known| known.name == group && known.kind == SHARE) {
+        true => Err(CommandError::user(format!(
+            "{group} is a share group, which has no committed offsets; 'postroad queue list' has its queues, \
+             'postroad queue describe TOPIC --group {group}' shows one, and 'postroad queue seek' moves it"
+        ))),
+        false => Ok(()),
+    }
+}
 
 #[derive(Args, Debug)]
 pub struct GroupArguments {

@@ -10,6 +10,7 @@ use operations::position::Position;
 use serde::Serialize;
 
 use super::lag::metadata_of;
+use super::refuse_share_group;
 use crate::command_error::CommandError;
 use crate::output::{OutputFormat, Table, count, counted};
 use crate::position::locate;
@@ -82,6 +83,7 @@ impl Reset {
                 self.group
             )));
         }
+        refuse_share_group(client, &self.group).await?;
         let committed = client.committed(&self.group).await?;
         let (metadata, places) = self.places(client, &committed).await?;
         let to = locate(client, &metadata, &places, self.to).await?;

@@ -289,10 +289,11 @@ fn find_deleted(
         }
         None => {
             let found = catalog.topic_with_uuid(&topic.topic_id);
-            found.ok_or_else(|| caller.missing(Fault::unknown_topic_id()))?
+            let found = found.ok_or_else(|| caller.missing(Fault::unknown_topic_id()))?;
+            caller.topic(found.name())?;
+            found
         }
     };
-    caller.topic(found.name())?;
     mutations.take(found.partition_count())?;
     Ok((found.id(), Arc::clone(found.name()), found.uuid()))
 }

@@ -23,9 +23,11 @@ fn audit_events_are_durable_though_the_node_stops_at_once() {
     let broker = start();
     broker.run(&["user", "add", "app", "canary-password"]).ok();
     broker.run(&["topic", "create", "orders"]).ok();
+    broker.run(&["topic", "delete", "orders"]).ok();
+    broker.run(&["topic", "create", "others"]).ok();
     assert_eq!(broker.terminate().0.code(), Some(0));
     let broker = start();
-    let events = events(&broker, "2");
+    let events = events(&broker, "4");
     let of = |place: usize, field: &str| events[place][field].as_str().unwrap_or_default();
     assert_eq!(
         (of(0, "protocol"), of(0, "action"), of(0, "resource")),
@@ -35,8 +37,11 @@ fn audit_events_are_durable_though_the_node_stops_at_once() {
     assert_eq!(of(0, "subject"), r#"user "app" is added"#);
     assert_eq!((of(1, "protocol"), of(1, "action"), of(1, "name")), ("kafka", "create", "orders"));
     assert_eq!((of(1, "request"), of(1, "outcome")), ("CreateTopics", "allowed"));
+    // Each change once.
+    assert_eq!((of(2, "action"), of(2, "name")), ("delete", "orders"));
+    assert_eq!((of(3, "action"), of(3, "name")), ("create", "others"));
     assert!(!format!("{events:?}").contains("canary"));
-    broker.run(&["topic", "describe", "orders"]).ok();
+    broker.run(&["topic", "describe", "others"]).ok();
 }
 
 #[test]

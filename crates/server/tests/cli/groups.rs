@@ -1,5 +1,8 @@
 //! `postroad group`, and `postroad consume --group`.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use crate::harness::{Broker, eventually, seq};
 
 fn with_records(partitions: &str) -> Broker {
@@ -126,4 +129,54 @@ fn members_share_the_partitions_and_lose_nothing_when_one_leaves() {
     read.sort();
     let of = |time: &str| (0..4).map(|p| format!("{time} {p}")).collect::<Vec<_>>();
     assert_eq!(read, [of("early"), of("late")].concat());
+}
+
+/// Makes a member of a share group, by a ShareGroupHeartbeat of version 1 (KIP-932). It leaves with its session.
+fn join_share_group(broker: &Broker, group: &str, topic: &str) {
+    fn text(out: &mut Vec<u8>, text: &str) {
+        // Compact: the length and 1, below 128.
+        out.push(text.len() as u8 + 1);
+        out.extend_from_slice(text.as_bytes());
+    }
+    // API key, version, correlation id, no client id, no tagged fields.
+    let mut request = vec![0, 76, 0, 1, 0, 0, 0, 7, 0xff, 0xff, 0];
+    text(&mut request, group);
+    text(&mut request, "bXktc2hhcmUtbWVtYmVyLTE");
+    // Epoch 0 joins; no rack; one topic.
+    request.extend_from_slice(&[0, 0, 0, 0, 0, 2]);
+    text(&mut request, topic);
+    request.push(0);
+    let mut stream = TcpStream::connect(&broker.address).expect("connects");
+    stream.write_all(&(request.len() as u32).to_be_bytes()).expect("is sent");
+    stream.write_all(&request).expect("is sent");
+    let mut size = [0; 4];
+    stream.read_exact(&mut size).expect("is answered");
+    let mut answer = vec![0; u32::from_be_bytes(size) as usize];
+    stream.read_exact(&mut answer).expect("is answered");
+    // Correlation id, tagged fields, throttle time, error code.
+    assert_eq!((&answer[..5], &answer[9..11]), (&[0, 0, 0, 7, 0][..], &[0, 0][..]), "{answer:?}");
+}
+
+#[test]
+fn share_group_with_a_member_is_listed_and_its_queue_is_named() {
+    let broker = with_records("1");
+    broker.run(&["consume", "t", "-g", "app", "-n", "40"]).ok();
+    join_share_group(&broker, "billing", "t");
+    let listed = broker.run(&["group", "list", "-o", "json"]).json();
+    assert_eq!((&listed[0]["group"], &listed[0]["lag_records"]), (&"app".into(), &60.into()));
+    assert_eq!((&listed[1]["group"], &listed[1]["kind"]), (&"billing".into(), &"share".into()));
+    assert!(listed[1]["lag_records"].is_null(), "{listed}");
+    let text = broker.run(&["group", "list"]).ok();
+    assert!(text.contains("billing"), "{text}");
+    for command in
+        [&["group", "describe", "billing"][..], &["group", "reset", "billing", "--to", "earliest"]]
+    {
+        let refused = broker.run(command);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(
+            refused.err.contains("'postroad queue describe TOPIC --group billing'"),
+            "{}",
+            refused.err
+        );
+    }
 }
