@@ -59,11 +59,13 @@ impl fmt::Display for ClientErrorText {
             ClientError::Closed { address, api } => write!(
                 f,
                 "{address} closed the connection before it answered {api:?}; its log says why, \
-                 unless it was stopped. If it wants a log-in: --login and --password-file"
+                 unless it was stopped. If it requires a log-in: --login and --password-file, or \
+                 --token-file with a copy of operator.token from its data directory"
             ),
             ClientError::Unreadable { address, api, reason } => write!(
                 f,
-                "the answer of {address} to {api:?} cannot be read ({reason}); does it speak Kafka?"
+                "the answer of {address} to {api:?} cannot be read ({reason}); does it speak Kafka? \
+                 A TLS port needs --tls-ca"
             ),
             ClientError::Unsupported { address, api, ours, theirs } => write!(
                 f,

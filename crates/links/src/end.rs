@@ -107,7 +107,7 @@ pub enum ConnectError {
 /// Bytes between nodes are not encrypted and their sender is not authenticated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error(
-    "links without TLS are for this machine only: give the nodes certificates or a secret, or say explicitly \
-     that the wires between them are private"
+    "links without TLS are for this machine only: give all nodes one secret (--peer-secret) or certificates, or \
+     declare the network between them private (--peer-plaintext)"
 )]
 pub struct Insecure;

@@ -46,12 +46,16 @@ pub type Word = Cow<'static, str>;
 pub enum ConfigError {
     #[error("there is no configuration named {name}")]
     Unknown { name: String },
-    #[error("{name} = {value:?} is not valid: it must be {expected}")]
+    #[error("{name} = {value:?} is not valid: it must be {expected}{}", unit_of(name))]
     Invalid { name: Word, value: String, expected: Word },
     #[error("{name} = {value:?} is not offered ({why}); the only value is {default:?}")]
     NotOffered { name: Word, value: String, default: Word, why: Word },
     #[error("{name} = {value} contradicts {with} = {with_value}")]
     Conflict { name: Word, value: String, with: Word, with_value: String },
+}
+
+fn unit_of(name: &str) -> &'static str {
+    if name.ends_with(".ms") { ", in milliseconds" } else { "" }
 }
 
 /// How a topic deletes records: by retention, by compaction, or both.
