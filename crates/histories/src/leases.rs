@@ -40,7 +40,7 @@ struct LedgerEntry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCounts {
     delivered: u8,
-    given_back: u8,
+    released: u8,
     asked: u8,
     /// Settles that were confirmed after the record had been redelivered.
     confirmed_late: u8,
@@ -70,7 +70,7 @@ pub struct Tally {
     pub delivered: u64,
     pub accepted: u64,
     pub rejected: u64,
-    pub given_back: u64,
+    pub released: u64,
     /// Settles whose reply was lost with the server.
     pub unanswered: u64,
     /// Those of the unanswered settles whose records were redelivered.
@@ -219,12 +219,12 @@ impl Ledger {
     }
 
     /// Call before a release: from now on any consumer may get the record.
-    pub fn give_back(&mut self, mark: Mark) {
+    pub fn release(&mut self, mark: Mark) {
         self.held.remove(&(mark.producer, mark.sequence));
         if let Some(known) = self.known(mark) {
-            known.past.given_back = known.past.given_back.saturating_add(1);
+            known.past.released = known.past.released.saturating_add(1);
         }
-        self.tally.given_back += 1;
+        self.tally.released += 1;
     }
 
     /// Call before a settle.
@@ -367,7 +367,7 @@ mod tests {
         let mut ledger = Ledger::new(1);
         let (mark, value) = sent(&mut ledger);
         deliver(&mut ledger, 1, &value).unwrap();
-        ledger.give_back(mark);
+        ledger.release(mark);
         deliver(&mut ledger, 2, &value).unwrap();
         ledger.request_settle(mark, FinalSettlement::Accepted);
         ledger.crash();
@@ -417,7 +417,7 @@ mod tests {
         ledger.settle(mark, FinalSettlement::Accepted);
         // Operations of the consumer with the late delivery have no effect.
         ledger.request_settle(mark, FinalSettlement::Rejected);
-        ledger.give_back(mark);
+        ledger.release(mark);
         assert_eq!(ledger.check_empty(), Ok(()));
         assert!(deliver(&mut ledger, 3, &value).is_err());
         assert_eq!(ledger.check_dead(&[]), Ok(()));

@@ -213,7 +213,7 @@ impl<'a> Load<'a> {
         figures.add("accepted, and confirmed", tally.accepted as f64, "");
         figures.add("rejected, and confirmed", tally.rejected as f64, "");
         figures.add("dead letters, all read", self.dead_letters as f64, "");
-        figures.add("given back", tally.given_back as f64, "");
+        figures.add("released", tally.released as f64, "");
         let none = "none";
         figures.judge("confirmed records lost", 0.0, "", none, true);
         figures.judge("deliveries after a confirmed settle", 0.0, "", none, true);
