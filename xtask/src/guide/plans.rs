@@ -149,7 +149,7 @@ const PLANS: [(&str, &[PagePart]); 15] = [
         "http",
         &[PagePart {
             events: &[Event {
-                before: "curl -s localhost:15672/v1/groups/readers/seek",
+                before: "curl -s 'localhost:15672/v1/groups/readers/seek",
                 commands: &["postroad consume orders --group readers"],
             }],
             ..BARE
