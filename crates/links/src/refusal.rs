@@ -57,7 +57,10 @@ pub enum Refusal {
         spoken.min, spoken.max, presented.min, presented.max
     )]
     NoCommonVersion { spoken: Versions, presented: Versions },
-    #[error("the address that is said to be of {wanted} is of {found}: correct it in the cluster")]
+    #[error(
+        "the address of {wanted} is the address of {found}: if it replaces {wanted}, type `postroad node replace`, \
+         otherwise correct the address"
+    )]
     AnotherNode { wanted: NodeId, found: NodeId },
     #[error("a node that knows no lane {code} refuses one that does: upgrade the older one")]
     UnknownLane { code: u8 },

@@ -104,7 +104,7 @@ fn after(node: u64, outcome: &Outcome) -> String {
     }
     text.push_str(
         "start it as before; --seeds is not needed any more. Then let others join, each with an empty directory:\n  \
-         postroad serve --data NEW --peer HOST:PORT --join ITS-PEER-ADDRESS\n\
+         postroad serve --data NEW --peer HOST:PORT --join PEER-ADDRESS-OF-THIS-NODE\n\
          what of the former cluster's nodes is left, must not be started again: it would be refused\n",
     );
     text

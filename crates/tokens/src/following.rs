@@ -88,7 +88,7 @@ impl FollowedKeys {
                     if said.as_ref() != Some(&error) {
                         tracing::error!(
                             error,
-                            "the keys of tokens cannot be read, those of before go on"
+                            "the keys of tokens cannot be read; the keys that were read before stay valid"
                         );
                         said = Some(error);
                     }
