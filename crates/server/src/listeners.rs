@@ -73,7 +73,7 @@ impl Listeners {
         let mut taken = Vec::new();
         let http = listen(self.http.take(), self.http_tls.take(), tls, &mut taken);
         let metrics = self.metrics.take().and_then(|port| port.listen(&mut taken));
-        TakenPorts::none_of(taken)?;
+        TakenPorts::check(taken)?;
         Ok(HttpPorts { http, metrics })
     }
 
@@ -82,7 +82,7 @@ impl Listeners {
         let mut taken = Vec::new();
         let kafka = listen(Some(self.kafka), self.kafka_tls, tls, &mut taken);
         let amqp = listen(self.amqp, self.amqp_tls, tls, &mut taken);
-        TakenPorts::none_of(taken)?;
+        TakenPorts::check(taken)?;
         let is_offered = amqp.plain.is_some() || amqp.tls.is_some();
         Ok((kafka, is_offered.then_some(amqp)))
     }
@@ -136,7 +136,8 @@ pub(crate) struct TakenPort {
 pub(crate) struct TakenPorts(Vec<TakenPort>);
 
 impl TakenPorts {
-    fn none_of(taken: Vec<TakenPort>) -> Result<(), Self> {
+    /// Fails if there are any.
+    fn check(taken: Vec<TakenPort>) -> Result<(), Self> {
         if taken.is_empty() { Ok(()) } else { Err(Self(taken)) }
     }
 }

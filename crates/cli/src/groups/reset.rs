@@ -76,6 +76,9 @@ impl Reset {
         output: OutputFormat,
     ) -> Result<(), CommandError> {
         let group = client.group(&self.group).await?;
+        if group.is_none() {
+            refuse_share_group(client, &self.group).await?;
+        }
         if let Some(live) = group.filter(|group| !group.is_empty()) {
             let members = counted(live.members.len() as u64, "member");
             return Err(CommandError::user(format!(
@@ -83,7 +86,6 @@ impl Reset {
                 self.group
             )));
         }
-        refuse_share_group(client, &self.group).await?;
         let committed = client.committed(&self.group).await?;
         let (metadata, places) = self.places(client, &committed).await?;
         let to = locate(client, &metadata, &places, self.to).await?;
