@@ -56,12 +56,12 @@ impl Dedup {
         learned.is_some_and(|it| !it.is_empty()) && !self.seeding.is_over()
     }
 
-    /// Returns the command for an entry with these ids. `has_window`: the entry appends to a topic with a window,
-    /// even if without ids.
+    /// Returns the command for an entry with these ids. `concerns_ids`: the entry appends to a topic with a window,
+    /// even if without ids, or changes ids by another command.
     pub(crate) fn change(
         &mut self,
         appended: Vec<(TopicId, AppendedIds)>,
-        has_window: bool,
+        concerns_ids: bool,
         view: &View<'_>,
         now_ms: i64,
         memory: impl Fn() -> Memory,
@@ -77,7 +77,7 @@ impl Dedup {
             }
         }
         let mut complete = false;
-        if self.replicates && !stored.is_complete() && (has_window || self.seeds()) {
+        if self.replicates && !stored.is_complete() && (concerns_ids || self.seeds()) {
             let new = |topic| topic_change(topic, view, now_ms);
             complete = match &self.learned {
                 Some(learned) => self.seeding.next(learned, &mut changes, new),

@@ -43,8 +43,8 @@ pub(super) struct Proposal {
     pub(super) imported: Vec<PartitionId>,
     /// New ids of the bodies, by topic.
     ids: Vec<(TopicId, AppendedIds)>,
-    /// Whether a body is for a topic with `dedup.window.ms`.
-    has_window: bool,
+    /// Whether a body is for a topic with `dedup.window.ms`, or a command changes ids.
+    concerns_ids: bool,
     /// Dropped once this proposal and all before it are applied, or have failed.
     settling: Vec<oneshot::Sender<()>>,
 }
@@ -152,7 +152,7 @@ impl Proposal {
             imports: Vec::new(),
             imported: Vec::new(),
             ids: Vec::new(),
-            has_window: false,
+            concerns_ids: false,
             settling: Vec::new(),
         }
     }
@@ -223,6 +223,7 @@ impl Proposal {
                     let catalog = context.state.catalog;
                     offsets.retain(|commit| !catalog.is_deleted(commit.partition.topic));
                 }
+                self.concerns_ids |= matches!(command, Command::RecordIds(_));
                 context.ahead.record_command(&command, self.ticket, &mut self.touched);
                 self.alone.push(command);
                 self.replies.push(reply);
@@ -235,7 +236,7 @@ impl Proposal {
         let Context { dedup, state, terms, .. } = context;
         let ids = mem::take(&mut self.ids);
         let memory = || terms.shard.record_ids_of_node();
-        let change = dedup.change(ids, self.has_window, state, terms.now_ms, memory);
+        let change = dedup.change(ids, self.concerns_ids, state, terms.now_ms, memory);
         if !change.is_empty() {
             self.alone.push(Command::RecordIds(change));
         }
@@ -343,7 +344,7 @@ impl Proposal {
             let (now_ms, ticket) = (terms.now_ms, self.ticket);
             let going = BatchTarget { partition, base_offset, window_ms, now_ms, ticket };
             let (outcome, ids) = dedup.check(header, ids, going, state.rows.record_ids());
-            self.has_window = true;
+            self.concerns_ids = true;
             if !ids.is_empty() {
                 let append = self.bodies.len() as u32;
                 self.ids.push((partition.topic, AppendedIds { append, ids }));

@@ -3,14 +3,13 @@
 use base::{Level, Offset, PartitionId};
 use bytes::BytesMut;
 use machine::moves::{MoveStep, Step};
-use machine::{Command, Outcome, TopicIdsChange};
+use machine::{Command, Outcome, RecordIdsChange, TopicIdsChange};
 use shard::LocalShard;
 use shard::View;
 use shard::append::AppendBatch;
 use shard::journal_batches::batches_in;
 use shard::limits::DEDUP_IDS_PER_ENTRY;
 use shard::request::Request;
-use tokio::sync::oneshot;
 
 use super::move_action::Move;
 use super::{MoveError, Mover};
@@ -119,9 +118,10 @@ impl<'a> PartitionCopy<'a> {
             let (change, next, last) = match part {
                 Ids::None => return Ok(()),
                 Ids::Incomplete => {
-                    // The next proposal of this shard stores the missing ids.
-                    let (awaits, _) = oneshot::channel();
-                    let _ = self.shard.request(Request::Settle(awaits));
+                    // The entry of any change of ids stores the missing ones too, or notes that none are missing.
+                    let (topics, complete) = (Vec::new(), false);
+                    let change = RecordIdsChange { topics, complete };
+                    self.shard.execute(Command::RecordIds(change)).await?;
                     return Err(MoveError::IdsIncomplete);
                 }
                 Ids::Part { change, next, end } => (change, next, end),

@@ -284,6 +284,14 @@ async fn duplicate_record_is_stored_once_across_a_move() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partition_with_a_dedup_window_moves_before_its_first_record() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let partition = topic_in(&broker, 1, "t", &[("dedup.window.ms", "600000")]).await;
+    moved(&broker, partition, 2).await;
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_letters_reach_a_moving_partition() {
     const RECORDS: usize = 400;
     let broker = open(&SimulatedDisk::new()).await;
