@@ -121,6 +121,11 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
                     return Err(why);
                 }
             };
+            // Until then each request would wait for it: clients are refused instead, and connect to another node.
+            // Without a majority the node serves what it can.
+            if let Err(error) = broker.catalog_is_current().await {
+                tracing::debug!(%error, "this node's copy of the catalog may be behind");
+            }
             Ok::<_, ServeError>((cluster, broker))
         });
         tokio::select! {
