@@ -26,11 +26,13 @@ const LEFT_OPEN_MAX: Duration = Duration::from_secs(10);
 const BINARY_LIMIT: Duration = Duration::from_secs(25 * 60);
 
 /// Binaries that take minutes. They start first, so that none of them runs alone at the end.
-const LONGEST: [&str; 7] = [
+const LONGEST: [&str; 9] = [
+    "consensus group",
     "nodes membership",
     "sim seeds",
-    "broker broker",
+    "journal transfer",
     "server cli",
+    "broker broker",
     "kafka protocol",
     "sim crash",
     "test-cluster compaction",
