@@ -48,6 +48,10 @@ impl Level {
     /// A change of the catalog is answered once all connected nodes follow it.
     pub const PROPAGATION: Self = Self(8);
 
+    /// A message between shards may take commands along, so that a transaction settles records of several shards as
+    /// a whole.
+    pub const MESSAGE_COMMANDS: Self = Self(9);
+
     /// Features that a cluster gains at this level, in words. `None`: this binary does not know the level.
     pub const fn brings(self) -> Option<&'static str> {
         match self.0 {
@@ -76,6 +80,9 @@ impl Level {
             8 => Some(
                 "a binding, a right or a configuration that was set through one node is in force on all connected nodes once it \
                  is confirmed",
+            ),
+            9 => Some(
+                "an AMQP transaction over queues of several shards takes effect as a whole or not at all",
             ),
             // The level of a test binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
@@ -107,7 +114,7 @@ pub struct Levels {
 
 impl Levels {
     /// The levels of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level(8) };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level(9) };
     /// The levels of a binary that reports none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 
@@ -201,8 +208,10 @@ impl Format {
                     7
                 } else if level.0 < Level::RECORD_IDS.0 {
                     8
-                } else {
+                } else if level.0 < Level::MESSAGE_COMMANDS.0 {
                     9
+                } else {
+                    10
                 }
             }
             Self::Consensus => 1,

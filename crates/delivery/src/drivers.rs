@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
+use base::{LeaseGroupId, Level, PartitionId, ShardId, TopicId};
 use dispatch::{ConsumerId, SessionId, Token};
 use machine::catalog::placement::Placement;
 use shard::Shard;
@@ -74,6 +74,10 @@ impl Drivers {
         let first = || AtomicU64::new(u64::from(node) << IDS_OF_NODE_BITS);
         let (last_session, last_consumer) = (first(), first());
         Self { catalog, handles, users, unread, last_session, last_consumer }
+    }
+
+    pub(crate) fn level(&self) -> Level {
+        self.catalog.level.now()
     }
 
     pub fn unread(&self) -> &Arc<NodeUnread> {

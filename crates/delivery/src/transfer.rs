@@ -5,14 +5,17 @@
 //! yet, too many records, a read error) they are appended afterwards: once the entry is in the log, so that a
 //! refused transfer dead-letters nothing, and before the reply.
 
+use std::collections::BTreeMap;
+
 use crate::limits::{DEAD_LETTERS_PER_ENTRY, LEASE_BATCH_CACHE_BYTES};
 use base::limits::PROPOSAL_BYTES_MAX;
-use base::{HashMap, LeaseGroupId, Offset, PartitionId};
+use base::{HashMap, LeaseGroupId, Offset, PartitionId, ShardId};
 use dispatch::SessionId;
 use machine::GroupSettle;
 use record::SharedRecord;
 use shard::append::AppendBatch;
-use shard::delivery::handle::TransferResult;
+use shard::delivery::error::TransferError;
+use shard::delivery::handle::{TransferResult, WithholdResult};
 use shard::delivery::options::Settle;
 use shard::error::Unavailable;
 use tokio::sync::oneshot;
@@ -36,9 +39,27 @@ pub(crate) struct PendingTransfer {
     pub(crate) session: SessionId,
     pub(crate) settles: Vec<Settle>,
     pub(crate) batches: Vec<AppendBatch>,
-    pub(crate) reply: oneshot::Sender<TransferResult>,
+    pub(crate) decision: Decision,
     pub(crate) rejected: RejectedRecords,
     reading: Vec<(PartitionId, Offset)>,
+}
+
+/// The entry by which a transfer takes effect, and the receiver of the result.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// An entry of this shard. It sends messages to the other shards that withhold settles for it.
+    Here { elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>, reply: oneshot::Sender<TransferResult> },
+    /// An entry of another shard.
+    Elsewhere { reply: oneshot::Sender<WithholdResult> },
+}
+
+impl Decision {
+    pub(crate) fn refuse(self, why: TransferError) {
+        match self {
+            Self::Here { reply, .. } => drop(reply.send(Err(why))),
+            Self::Elsewhere { reply } => drop(reply.send(Err(why))),
+        }
+    }
 }
 
 /// Records that become dead letters; `None`: the record is gone.
@@ -91,7 +112,8 @@ pub(crate) struct Transfer {
     /// Records of this group were removed, and cannot be restored one by one: if the transfer is refused, the
     /// group's engine is rebuilt.
     pub(crate) removed_from: Option<LeaseGroupId>,
-    pub(crate) reply: oneshot::Sender<TransferResult>,
+    /// `None`: another shard decides, and its entry has the reply.
+    pub(crate) reply: Option<oneshot::Sender<TransferResult>>,
 }
 
 /// Records of a group that an entry in flight settles.
@@ -148,10 +170,10 @@ impl PendingTransfer {
         session: SessionId,
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<TransferResult>,
+        decision: Decision,
     ) -> Self {
         let (rejected, reading) = (RejectedRecords::default(), Vec::new());
-        Self { session, settles, batches, reply, rejected, reading }
+        Self { session, settles, batches, decision, rejected, reading }
     }
 
     /// Collects the records that become dead letters with it; returns whether all are in memory.
@@ -215,7 +237,9 @@ impl RejectedRecords {
 impl Transfer {
     /// The outcome is unknown.
     pub(crate) fn fail(self, why: &Unavailable) {
-        let _ = self.reply.send(Err(why.clone().into()));
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Err(why.clone().into()));
+        }
     }
 
     /// The engines that withhold its records are gone; no engine has number 0.

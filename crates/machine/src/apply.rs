@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Offset, PartitionId};
 
-use crate::command::Command;
+use crate::command::{Command, MessageCommand};
 use crate::entry::{Append, Entry, Origin};
 use crate::moves::{MoveStep, Step};
 use crate::outcome::{AppendOutcome, EntryEffects, Outcome, Refusal};
@@ -148,14 +148,14 @@ impl State {
         let Err(fault) = judged else {
             // Before their batches, which start at the message's number.
             for command in commands {
-                if let Command::Send { to, batches } = command {
-                    self.rows.channels.send(*to, batches);
+                if let Some((to, message)) = command.sends() {
+                    self.rows.channels.send(to, message);
                 }
             }
             self.apply_appends(appends, entry, applied);
             for command in commands {
                 let outcome = match command {
-                    Command::Send { .. } => Ok(Outcome::Done),
+                    Command::Send { .. } | Command::SendWith { .. } => Ok(Outcome::Done),
                     command => self.command(command, applied),
                 };
                 applied.commands.push(outcome);
@@ -197,18 +197,22 @@ impl State {
                 applied.commands.extend(commands.iter().map(|_| Err(Refusal::UnitRefused)));
             }
             None => {
-                self.forward(commands, applied);
+                self.apply_message_commands(commands, applied);
                 self.apply_appends(&appends, entry, applied);
                 self.rows.channels.take(origin);
             }
         }
     }
 
-    /// Forwards the parts of a message for partitions that moved away to their new shards.
-    fn forward(&mut self, commands: &[Command], applied: &mut EntryEffects) {
+    /// Applies the commands of a message, and forwards the parts of it for partitions that moved
+    /// away to their new shards.
+    fn apply_message_commands(&mut self, commands: &[Command], applied: &mut EntryEffects) {
         for command in commands {
-            if let Command::Send { to, batches } = command {
-                self.rows.channels.send(*to, batches);
+            if let Some((to, message)) = command.sends() {
+                self.rows.channels.send(to, message);
+            }
+            if let Command::FromMessage(MessageCommand::Settle { settles }) = command {
+                self.rows.settle(settles, applied);
             }
             applied.commands.push(Ok(Outcome::Done));
         }
@@ -244,6 +248,8 @@ impl State {
                 let moved = |target: &PartitionId| self.rows.gone_to(*target) == Some(*to);
                 unsent.remove(to) == Some(batches.len()) && targets.into_iter().all(moved)
             }
+            // It skips records that it does not find.
+            Command::FromMessage(MessageCommand::Settle { .. }) => true,
             _ => false,
         };
         let goes_on = commands.iter().all(&mut goes_on) && unsent.is_empty();
@@ -298,11 +304,12 @@ impl State {
             match command {
                 // Skips records that it does not find.
                 Command::Settle { .. } => continue,
-                Command::Send { to, batches } => {
+                Command::Send { .. } | Command::SendWith { .. } => {
+                    let Some((to, message)) = command.sends() else { continue };
                     let own = self.role.shard();
-                    self.rows.channels.check_send(own, *to, batches, appends).map_err(refused)?;
+                    self.rows.channels.check_send(own, to, &message, appends).map_err(refused)?;
                     // One message to each shard.
-                    unsent.remove(to).ok_or(refused(Refusal::NotAMessage))?;
+                    unsent.remove(&to).ok_or(refused(Refusal::NotAMessage))?;
                     continue;
                 }
                 Command::PutDocument { space, name, body, expect } => {

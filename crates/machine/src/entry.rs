@@ -70,8 +70,9 @@ impl Append {
 /// Neighbouring appends and commands of an entry that take effect together or not at all.
 ///
 /// Only commands that can be validated beforehand may be in a unit: any number of `Settle`, one
-/// `Send` to each shard, and one `PutDocument` or `DeleteDocument`. Any other command makes the
-/// unit refused.
+/// `Send` or `SendWith` to each shard, and one `PutDocument` or `DeleteDocument`. Any other command
+/// makes the unit refused. The unit of a message has the `FromMessage`s of that message, and `Send`s
+/// of what goes on to other shards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unit {
     /// The number of its first append in the entry; for a unit without appends, of the append that

@@ -40,7 +40,8 @@ pub use catalog::topic::Topic;
 pub use catalog::{Catalog, CatalogStamp};
 pub use command::{
     Adoption, Check, Command, CommitOffset, DocumentChange, DocumentsChange, GroupSettle,
-    MinimumCounters, NewGroup, NewTopic, SentBatch, TopicChange, TopicDefinition,
+    MessageCommand, MinimumCounters, NewGroup, NewTopic, SentBatch, SentMessage, TopicChange,
+    TopicDefinition,
 };
 pub use config::{
     ConfigError, Durability, GroupConfig, GroupValues, LeaseGroupConfig, NodeConfig, TopicConfig,

@@ -238,7 +238,9 @@ impl State {
                 Ok(Outcome::Done)
             }
             // In a unit it is applied with its batches.
-            Command::Send { .. } => Err(Refusal::NotAMessage),
+            Command::Send { .. } | Command::SendWith { .. } | Command::FromMessage(_) => {
+                Err(Refusal::NotAMessage)
+            }
             Command::Acknowledged { to, below } => {
                 self.rows.channels.acknowledge(*to, *below, applied)?;
                 Ok(Outcome::Done)
@@ -276,6 +278,8 @@ impl State {
             Command::SetShards { .. }
                 | Command::Adopt(_)
                 | Command::Send { .. }
+                | Command::SendWith { .. }
+                | Command::FromMessage(_)
                 | Command::Acknowledged { .. }
                 | Command::SkipNumbers(_)
                 | Command::ResumeChannels { .. }

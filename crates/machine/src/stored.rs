@@ -9,6 +9,8 @@ use base::{OffsetRanges, SharedMap};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::command::MessageCommand;
+
 /// A topic's, a node's or a group's own values, by name.
 type Values = BTreeMap<String, String>;
 
@@ -245,6 +247,15 @@ pub(crate) struct OutboxV5 {
 pub(crate) struct MessageV5 {
     pub(crate) number: u64,
     pub(crate) batches: Vec<SentBatchV5>,
+}
+
+/// Replaces it in version 10.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct MessageV10<'a> {
+    pub(crate) number: u64,
+    pub(crate) batches: Vec<SentBatchV5>,
+    /// The commands have one form in entries and here: see [`MessageCommand`].
+    pub(crate) commands: Cow<'a, [MessageCommand]>,
 }
 
 #[derive(Serialize, Deserialize)]

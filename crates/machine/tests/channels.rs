@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, GroupSettle, Origin, Outcome,
-    Role, SentBatch, State, Unit, decode_head, encode_head,
+    Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, GroupSettle, MessageCommand,
+    Origin, Outcome, Role, SentBatch, State, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -28,6 +28,11 @@ struct Batch {
 }
 
 impl Batch {
+    /// Gives it a target.
+    fn fill(&mut self) {
+        self.targets.push(0);
+    }
+
     /// Weight in an outbox: its bytes, and eight for each target.
     fn weight(&self) -> u64 {
         u64::from(self.span) * 10 + self.targets.len() as u64 * 8
@@ -44,6 +49,8 @@ enum SendFault {
     Stale,
     /// Together with a command that is not allowed in a unit.
     BesideOther,
+    /// A batch is for no partition, and the message has no command.
+    ForNothing,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +64,8 @@ enum Step {
         from: u32,
         to: u32,
         batches: Vec<Batch>,
+        /// With a command that settles all records of the first topic that the other shard has now.
+        settles: bool,
         local: Option<u32>,
         wrong: SendFault,
     },
@@ -88,11 +97,38 @@ struct LoggedEntry {
     applied: EntryEffects,
 }
 
+#[derive(Clone)]
+struct Message {
+    number: u64,
+    batches: Vec<Batch>,
+    /// Settles the other shard's records of the first topic up to here.
+    settles_to: Option<u64>,
+}
+
+impl Message {
+    fn commands(&self, to: u32) -> Vec<MessageCommand> {
+        let settles_to = self.settles_to.map(|to| (0, to as u32));
+        let settle = |settled| GroupSettle {
+            group: LeaseGroupId(0),
+            partition: to - 1,
+            settled: vec![settled],
+            attempts: vec![],
+        };
+        let command = |settled| MessageCommand::Settle { settles: vec![settle(settled)] };
+        settles_to.map(command).into_iter().collect()
+    }
+
+    fn weight(&self, to: u32) -> u64 {
+        let commands = self.commands(to);
+        let commands = commands.iter().map(|command| command.weight() as u64);
+        self.batches.iter().map(Batch::weight).sum::<u64>() + commands.sum::<u64>()
+    }
+}
+
 /// Messages from one shard to another.
 #[derive(Default)]
 struct Channel {
-    /// Number, and batches.
-    messages: Vec<(u64, Vec<Batch>)>,
+    messages: Vec<Message>,
     end: u64,
     taken: usize,
     acknowledged: usize,
@@ -100,7 +136,7 @@ struct Channel {
 
 impl Channel {
     fn number(&self, at: usize) -> u64 {
-        self.messages.get(at).map_or(self.end, |(number, _)| *number)
+        self.messages.get(at).map_or(self.end, |message| message.number)
     }
 }
 
@@ -116,8 +152,9 @@ struct Shard {
 struct Model {
     shards: Vec<Shard>,
     channels: BTreeMap<(u32, u32), Channel>,
-    /// Messages accepted, skipped and refused, and rows whose topic was deleted.
-    counts: [usize; 4],
+    /// Messages accepted, skipped and refused, rows whose topic was deleted, and commands of accepted
+    /// messages.
+    counts: [usize; 5],
 }
 
 fn partition(shard: u32, topic: u32) -> PartitionId {
@@ -180,7 +217,7 @@ impl Shard {
 impl Model {
     fn new() -> Self {
         let shards = (1..=SHARDS).map(Shard::new).collect();
-        Self { shards, channels: BTreeMap::new(), counts: [0; 4] }
+        Self { shards, channels: BTreeMap::new(), counts: [0; 5] }
     }
 
     fn shard(&mut self, shard: u32) -> &mut Shard {
@@ -196,8 +233,11 @@ impl Model {
                 assert_eq!(applied.appends, [AppendOutcome::Taken { base_offset: end }]);
                 self.shard(shard).ends.insert(topic, Some(end + u64::from(span)));
             }
-            Step::Send { from, to, ref batches, local, ref wrong } => {
-                self.send(from, to, batches, local, wrong);
+            Step::Send { from, to, ref batches, settles, local, ref wrong } => {
+                let settles_to = self.shard(to).ends[&0].filter(|_| settles);
+                let number = self.channels.get(&(from, to)).map_or(0, |channel| channel.end);
+                let message = Message { number, batches: batches.clone(), settles_to };
+                self.send(from, to, message, local, wrong);
             }
             Step::Deliver { from, to, which, stale } => self.deliver(from, to, which, stale),
             Step::Acknowledge { from, to, which } => self.acknowledge(from, to, which),
@@ -223,12 +263,19 @@ impl Model {
         &mut self,
         from: u32,
         to: u32,
-        batches: &[Batch],
+        mut message: Message,
         local: Option<u32>,
         wrong: &SendFault,
     ) {
         let channel_id = PartitionId::channel_to(ShardId(to));
-        let number = self.channels.get(&(from, to)).map_or(0, |channel| channel.end);
+        if let SendFault::ForNothing = wrong {
+            message.settles_to = None;
+            message.batches.iter_mut().for_each(|batch| batch.targets.clear());
+        } else if message.settles_to.is_none() {
+            // Only with a command may a batch be for no partition.
+            message.batches.iter_mut().filter(|it| it.targets.is_empty()).for_each(Batch::fill);
+        }
+        let (number, batches) = (message.number, &message.batches);
         let shard = self.shard(from);
         let mut appends = Vec::new();
         let local = local.and_then(|topic| Some((topic, shard.ends[&topic]?)));
@@ -248,12 +295,16 @@ impl Model {
             settled: vec![(shard.settled, 1)],
             attempts: vec![],
         }];
+        let carried = message.commands(to);
         let mut commands = vec![
             Command::Settle { settles },
-            Command::Send { to: ShardId(to), batches: sent.clone() },
+            match carried.is_empty() {
+                true => Command::Send { to: ShardId(to), batches: sent },
+                false => Command::SendWith { to: ShardId(to), batches: sent, commands: carried },
+            },
         ];
         match wrong {
-            SendFault::Nothing => {}
+            SendFault::Nothing | SendFault::ForNothing => {}
             SendFault::WithoutCommand => drop(commands.pop()),
             SendFault::WithoutBatch => drop(appends.pop()),
             SendFault::Stale => appends.iter_mut().for_each(|it| it.leader_epoch -= 1),
@@ -281,7 +332,7 @@ impl Model {
             shard.settled += 1;
         }
         let channel = self.channels.entry((from, to)).or_default();
-        channel.messages.push((number, batches.to_vec()));
+        channel.messages.push(message);
         channel.end = end;
     }
 
@@ -295,11 +346,11 @@ impl Model {
             return;
         };
         let (number, next) = (channel.number(at), channel.number(at + 1));
-        let batches = channel.messages[at].1.clone();
+        let message = channel.messages[at].clone();
         let shard = &mut self.shards[to as usize - 1];
         let mut ends = shard.ends.clone();
         let (mut appends, mut gone) = (Vec::new(), 0);
-        for batch in &batches {
+        for batch in &message.batches {
             for topic in &batch.targets {
                 match ends[topic] {
                     Some(end) => {
@@ -315,8 +366,13 @@ impl Model {
             }
         }
         let origin = Some(Origin { shard: ShardId(from), number, next });
-        let unit = Unit { appends: appends.len() as u32, origin, ..Unit::default() };
-        let applied = shard.apply(&appends, &[], &[unit]);
+        let commands: Vec<Command> =
+            message.commands(to).into_iter().map(Command::FromMessage).collect();
+        let (counted, bound) = (appends.len() as u32, commands.len() as u32);
+        let unit = Unit { appends: counted, commands: bound, origin, ..Unit::default() };
+        let applied = shard.apply(&appends, &commands, &[unit]);
+        let done = applied.commands.iter().all(|it| *it == Ok(Outcome::Done));
+        assert!(done == (which == 0) || commands.is_empty(), "{applied:?}");
         let outcomes: BTreeSet<_> = applied.appends.iter().map(|it| format!("{it:?}")).collect();
         match which {
             0 => {
@@ -329,7 +385,9 @@ impl Model {
                 };
                 assert!(appends.iter().zip(&applied.appends).all(fine), "{applied:?}");
                 shard.ends = ends;
+                shard.settled = shard.settled.max(message.settles_to.unwrap_or(0));
                 self.counts[0] += 1;
+                self.counts[4] += commands.len();
                 self.counts[3] += gone;
                 if let Some(channel) = self.channels.get_mut(&(from, to)) {
                     channel.taken += 1;
@@ -380,10 +438,10 @@ impl Model {
             let outbox = sender.channels().outbox(ShardId(to)).expect("something was sent");
             let waiting = &channel.messages[channel.acknowledged..];
             let numbers: Vec<u64> = outbox.messages_from(0).map(|(number, _)| number).collect();
-            let expected: Vec<u64> = waiting.iter().map(|(number, _)| *number).collect();
+            let expected: Vec<u64> = waiting.iter().map(|message| message.number).collect();
             assert_eq!(numbers, expected);
-            let bytes = waiting.iter().flat_map(|(_, batches)| batches);
-            assert_eq!(outbox.bytes(), bytes.map(Batch::weight).sum::<u64>());
+            let bytes = waiting.iter().map(|message| message.weight(to));
+            assert_eq!(outbox.bytes(), bytes.sum::<u64>());
             let bounds = (channel.number(channel.acknowledged), channel.end);
             assert_eq!((outbox.acknowledged(), outbox.end()), bounds);
             let receiver = &self.shards[to as usize - 1].state.rows;
@@ -414,7 +472,7 @@ fn shard() -> impl Strategy<Value = u32> {
 }
 
 fn batch() -> impl Strategy<Value = Batch> {
-    (1..4_u32, prop::collection::vec(0..TOPICS, 1..4))
+    (1..4_u32, prop::collection::vec(0..TOPICS, 0..4))
         .prop_map(|(span, targets)| Batch { span, targets })
 }
 
@@ -425,10 +483,19 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(SendFault::WithoutBatch),
         1 => Just(SendFault::Stale),
         1 => Just(SendFault::BesideOther),
+        1 => Just(SendFault::ForNothing),
     ];
     let batches = prop::collection::vec(batch(), 1..4);
-    let send = (shard(), shard(), batches, prop::option::of(0..TOPICS), wrong).prop_map(
-        |(from, to, batches, local, wrong)| Step::Send { from, to, batches, local, wrong },
+    let local = prop::option::of(0..TOPICS);
+    let send = (shard(), shard(), batches, any::<bool>(), local, wrong).prop_map(
+        |(from, to, batches, settles, local, wrong)| Step::Send {
+            from,
+            to,
+            batches,
+            settles,
+            local,
+            wrong,
+        },
     );
     let which = prop_oneof![4 => Just(0_i8), 1 => -3..0_i8, 2 => 1..3_i8];
     let deliver = (shard(), shard(), which, any::<bool>())
@@ -478,21 +545,25 @@ proptest! {
 #[test]
 fn histories_cover_all_kinds_of_messages() {
     let mut runner = TestRunner::deterministic();
-    let mut all = [0; 4];
+    let mut all = [0; 5];
     for _ in 0..100 {
         let steps = prop::collection::vec(step(), 1..80);
         let steps = steps.new_tree(&mut runner).expect("it can always be made").current();
         let counts = run(&steps).counts;
         all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
-    assert!(all.iter().all(|count| *count > 20), "taken, passed over, refused, gone: {all:?}");
+    assert!(
+        all.iter().all(|count| *count > 20),
+        "taken, passed over, refused, gone, commands: {all:?}"
+    );
 }
 
 #[test]
 fn image_keeps_the_outbox_of_its_capture() {
     let mut model = Model::new();
     let batches = vec![Batch { span: 1, targets: vec![0] }];
-    let send = Step::Send { from: 1, to: 2, batches, local: None, wrong: SendFault::Nothing };
+    let (settles, local, wrong) = (true, None, SendFault::Nothing);
+    let send = Step::Send { from: 1, to: 2, batches, settles, local, wrong };
     model.run(&send);
     let (image, bytes) = (model.shards[0].state.capture(), model.shards[0].state.encode());
     model.run(&send);

@@ -2,11 +2,12 @@
 //! histories.
 
 use base::limits::OUTBOX_MESSAGES_MAX;
-use base::{PartitionId, ShardId, TopicId};
+use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::AdoptedTopic;
 use machine::{
-    Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, MinimumCounters, NewTopic,
-    Origin, Outcome, Refusal, Role, SentBatch, State, Unit,
+    Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, GroupSettle, MessageCommand,
+    MinimumCounters, NewTopic, Origin, Outcome, Refusal, Role, SentBatch, State, Unit, decode_head,
+    encode_head,
 };
 
 const EPOCH: i32 = 3;
@@ -190,4 +191,81 @@ fn catalog_that_lost_its_log_end_assigns_no_number_twice() {
     assert_eq!(State::decode(&after.encode()).as_ref(), Ok(&after));
     let lower = MinimumCounters { version: 3, ..MinimumCounters::default() };
     assert_eq!(apply(Command::SkipNumbers(lower)).1, after);
+}
+
+fn settle_command() -> MessageCommand {
+    let (settled, attempts) = (vec![(7, 3)], vec![(9, 300)]);
+    let settle = GroupSettle { group: LeaseGroupId(4), partition: 2, settled, attempts };
+    MessageCommand::Settle { settles: vec![settle] }
+}
+
+#[test]
+fn persisted_form_of_a_message_with_commands_does_not_change() {
+    let target = PartitionId::new(TopicId(5), 2);
+    let batches = vec![SentBatch { bytes: 300, targets: vec![target] }];
+    let commands = vec![settle_command()];
+    let settle = [1, 4, 2, 1, 7, 3, 1, 9, 0xac, 2];
+    let persisted = [
+        (
+            Command::SendWith { to: ShardId(2), batches, commands },
+            [&[37, 2, 1, 0xac, 2, 1, 5, 2, 1, 0][..], &settle].concat(),
+        ),
+        (Command::FromMessage(settle_command()), [&[38, 0][..], &settle].concat()),
+    ];
+    for (command, bytes) in persisted {
+        let head = encode_head(3, std::slice::from_ref(&command), &[]);
+        // The head has the level that commands in messages require.
+        assert_eq!(head[..], [&[3, 9, 0, 2, 6, 0, 1][..], &bytes].concat());
+        assert_eq!(decode_head(&head).map(|head| head.commands), Ok(vec![command]));
+    }
+}
+
+#[test]
+fn message_with_commands_needs_a_batch_and_survives_a_snapshot() {
+    let (mut shard, to) = (Shard::new(), ShardId(2));
+    let send = |batches: Vec<SentBatch>| Command::SendWith {
+        to,
+        batches,
+        commands: vec![settle_command()],
+    };
+    let unit = Unit { commands: 1, ..Unit::default() };
+    let refused = shard.apply(&[], &[send(vec![])], &[unit]).commands;
+    assert_eq!(refused, [Err(Refusal::NotAMessage)], "it would have no number");
+    let batches = vec![SentBatch { bytes: 78, targets: vec![] }];
+    let unit = Unit { appends: 1, commands: 1, ..Unit::default() };
+    let channel = PartitionId::channel_to(to);
+    let sent = shard.apply(&[append(channel, 0, 1)], &[send(batches.clone())], &[unit]);
+    assert_eq!(sent.commands, [Ok(Outcome::Done)]);
+    let restored = State::decode(&shard.state.encode()).expect("it was encoded by us");
+    assert!(restored == shard.state);
+    let outbox = restored.rows.channels().outbox(to).expect("a message was sent");
+    let (_, message) = outbox.messages_from(0).next().expect("it is not acknowledged");
+    assert_eq!((&message.batches, &message.commands), (&batches, &vec![settle_command()]));
+    assert_eq!(outbox.bytes(), message.bytes());
+
+    // Without commands the same batch is no message.
+    let plain = Command::Send { to, batches };
+    let refused = shard.apply(&[append(channel, 1, 1)], &[plain], &[unit]).commands;
+    assert_eq!(refused, [Err(Refusal::NotAMessage)]);
+    shard.apply(&[], &[Command::Acknowledged { to, below: 1 }], &[]);
+    assert_eq!(shard.state.encode()[4..6], [5, 0], "the format before commands");
+}
+
+#[test]
+fn command_of_a_message_is_refused_outside_of_a_message() {
+    let mut shard = Shard::new();
+    let command = Command::FromMessage(settle_command());
+    let alone = shard.apply(&[], std::slice::from_ref(&command), &[]).commands;
+    assert_eq!(alone, [Err(Refusal::NotAMessage)]);
+    let unit = Unit { commands: 1, ..Unit::default() };
+    let in_unit = shard.apply(&[], std::slice::from_ref(&command), &[unit]).commands;
+    assert_eq!(in_unit, [Err(Refusal::NotInUnit)]);
+    // Nor does a message settle by the command that clients' settles have.
+    let MessageCommand::Settle { settles } = settle_command();
+    let origin = Some(Origin { shard: ShardId(2), number: 0, next: 1 });
+    let unit = Unit { commands: 1, origin, ..Unit::default() };
+    let plain = shard.apply(&[], &[Command::Settle { settles }], &[unit]).commands;
+    assert_eq!(plain, [Err(Refusal::UnitRefused)]);
+    let taken = shard.apply(&[], &[command], &[unit]).commands;
+    assert_eq!(taken, [Ok(Outcome::Done)]);
 }

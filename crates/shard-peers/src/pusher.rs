@@ -26,8 +26,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use journal::Journal;
-use machine::rows::channels::bytes_of;
-use machine::{Command, Origin, SentBatch};
+use machine::{Command, Origin, SentBatch, SentMessage};
 use shard::Shard;
 use shard::append::AppendBatch;
 use shard::error::{AppendError, ExecuteError, Unavailable};
@@ -108,13 +107,13 @@ struct Read {
     to: ShardId,
     origin: Origin,
     bytes: u64,
-    batches: Result<Vec<AppendBatch>, String>,
+    message: Result<Message, String>,
 }
 
 /// A message to be sent.
 struct Outbound {
     origin: Origin,
-    batches: Arc<[SentBatch]>,
+    sent: Arc<SentMessage>,
 }
 
 impl Pusher {
@@ -170,15 +169,15 @@ impl Pusher {
             }
             let next = self.shard.rows().channels().outbox(to).and_then(|outbox| {
                 let mut messages = outbox.messages_from(channel.next);
-                let (number, batches) = messages.next()?;
+                let (number, sent) = messages.next()?;
                 let next = messages.next().map_or(outbox.end(), |(number, _)| number);
                 let origin = Origin { shard: self.own, number, next };
-                Some(Outbound { origin, batches: Arc::clone(batches) })
+                Some(Outbound { origin, sent: Arc::clone(sent) })
             });
             let Some(message) = next else { return };
             // Missing messages were acknowledged, in this term or an earlier one.
             channel.skip_to(message.origin.number);
-            let bytes = bytes_of(&message.batches);
+            let bytes = message.sent.bytes();
             if channel.in_flight > 0
                 && channel.bytes_in_flight + bytes > MESSAGE_BYTES_IN_FLIGHT_MAX
             {
@@ -188,8 +187,11 @@ impl Pusher {
             self.reads += 1;
             let shard = Arc::clone(&self.shard);
             let mut reading = async move {
-                let batches = read(&shard.journal, to, &message).await;
-                Read { to, origin: message.origin, bytes, batches }
+                let Outbound { origin, sent } = message;
+                let batches = read(&shard.journal, to, origin, &sent.batches).await;
+                let (batches, commands) = (batches, sent.commands.clone());
+                let message = batches.map(|batches| Message { origin, batches, commands });
+                Read { to, origin, bytes, message }
             }
             .boxed();
             match (&mut reading).now_or_never() {
@@ -205,18 +207,18 @@ impl Pusher {
 
     /// Sends the message, unless it is out of order by now.
     fn on_read(&mut self, read: Read) {
-        let Read { to, origin, bytes, batches } = read;
+        let Read { to, origin, bytes, message } = read;
         self.reads -= 1;
         let Some(channel) = self.channels.get_mut(&to) else { return };
         channel.reading = false;
-        match batches {
+        match message {
             // An earlier message was not accepted meanwhile: this one is read again after it.
             Ok(_) if channel.broken || channel.next != origin.number => {}
-            Ok(batches) => {
+            Ok(message) => {
                 channel.next = origin.next;
                 channel.in_flight += 1;
                 channel.bytes_in_flight += bytes;
-                let delivered = self.deliver(to, origin, bytes, batches);
+                let delivered = self.deliver(to, message, bytes);
                 self.under_way.push(delivered);
             }
             Err(error) => {
@@ -230,12 +232,12 @@ impl Pusher {
     fn deliver(
         &self,
         to: ShardId,
-        origin: Origin,
+        message: Message,
         bytes: u64,
-        batches: Vec<AppendBatch>,
     ) -> BoxFuture<'static, PushCompletion> {
         let (reply, answer) = oneshot::channel();
-        self.peers.request(to, Request::Receive { message: Message { origin, batches }, reply });
+        let origin = message.origin;
+        self.peers.request(to, Request::Receive { message, reply });
         let ended = async move {
             let stopping = AppendError::Unavailable(Unavailable::Stopping);
             let result = answer.await.unwrap_or(Err(ReceiveError::Refused(stopping)));
@@ -398,18 +400,18 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Reads the message's batches, each for its target partitions.
+/// Reads the message's batches, each for its target partitions. The batch of commands is for none, and is left out.
 async fn read(
     journal: &Journal,
     to: ShardId,
-    message: &Outbound,
+    origin: Origin,
+    batches: &[SentBatch],
 ) -> Result<Vec<AppendBatch>, String> {
-    let Outbound { origin, batches } = message;
     let stream = PartitionId::channel_to(to).stream();
     let (mut found, mut offset) = (Vec::with_capacity(batches.len()), origin.number);
+    let mut rest = batches.iter();
     while offset < origin.next {
-        let rest = batches.get(found.len()..).unwrap_or_default();
-        let bytes_max = bytes_of(rest) as usize;
+        let bytes_max = rest.as_slice().iter().map(|batch| batch.bytes as usize).sum();
         let read = journal.read(stream, offset, bytes_max).await;
         let read = read.map_err(|error| error.to_string())?;
         let before = offset;
@@ -418,13 +420,12 @@ async fn read(
             if header.base_offset < offset {
                 continue;
             }
-            let Some(sent) = batches.get(found.len()).filter(|_| offset < origin.next) else {
+            if offset >= origin.next {
                 break;
-            };
-            let Some((first, also)) = sent.targets.split_first() else {
-                return Err("it is for no partition".to_owned());
-            };
+            }
+            let Some(sent) = rest.next() else { break };
             offset = header.base_offset + header.last_offset_delta.max(0) as u64 + 1;
+            let Some((first, also)) = sent.targets.split_first() else { continue };
             // The bytes get another offset there, and are shared with readers here.
             let bytes = BytesMut::from(&bytes[..]);
             let batch = AppendBatch::new(*first, header, bytes);
@@ -434,9 +435,9 @@ async fn read(
             return Err(format!("nothing is stored at {offset}"));
         }
     }
-    match found.len() == batches.len() {
-        true => Ok(found),
-        false => Err(format!("{} of {} batches are stored", found.len(), batches.len())),
+    match rest.len() {
+        0 => Ok(found),
+        missing => Err(format!("{missing} of {} batches are not stored", batches.len())),
     }
 }
 

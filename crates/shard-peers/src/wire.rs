@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use dispatch::SessionId;
 use links::{Message, NodeId, ReceivedMessage};
 use machine::moves::MOVES_SINCE;
-use machine::{Command, MoveStep, Origin, Outcome, RowSequence};
+use machine::{Command, MessageCommand, MoveStep, Origin, Outcome, RowSequence};
 use record::verify_checksum;
 use serde::{Deserialize, Serialize};
 use shard::append::{AppendBatch, Appends};
@@ -96,6 +96,14 @@ enum RemoteRequest {
     FollowCatalog {
         index: u64,
     },
+    /// As `Receive`, with commands.
+    ReceiveWith {
+        from: ShardId,
+        number: Offset,
+        next: Offset,
+        batches: Vec<Batch>,
+        commands: Vec<MessageCommand>,
+    },
 }
 
 base::levels!(RemoteRequest {
@@ -105,6 +113,7 @@ base::levels!(RemoteRequest {
     Level::REPLICAS => Members | BackUp;
     Level::NUMBERED => Bring;
     Level::PROPAGATION => FollowCatalog;
+    Level::MESSAGE_COMMANDS => ReceiveWith;
     @ Self::Rows(question) => question.level();
     @ Self::Execute { command } => command.level();
 });
@@ -229,14 +238,14 @@ pub(crate) fn encode(request: Request) -> Result<(Message, PendingRemoteRequest)
                 PendingRemoteRequest::Append { rows, reply },
             )
         }
-        Request::Receive { message: request::Message { origin, batches }, reply } => {
+        Request::Receive { message: request::Message { origin, batches, commands }, reply } => {
             let (batches, body) = divide(batches);
             let Origin { shard: from, number, next } = origin;
-            (
-                RemoteRequest::Receive { from, number, next, batches },
-                body,
-                PendingRemoteRequest::Receive(reply),
-            )
+            let asked = match commands.is_empty() {
+                true => RemoteRequest::Receive { from, number, next, batches },
+                false => RemoteRequest::ReceiveWith { from, number, next, batches, commands },
+            };
+            (asked, body, PendingRemoteRequest::Receive(reply))
         }
         Request::Execute { command, reply } => {
             (RemoteRequest::Execute { command }, Vec::new(), PendingRemoteRequest::Execute(reply))
@@ -334,7 +343,14 @@ pub fn decode(message: ReceivedMessage, asker: NodeId) -> Option<DecodedRequest>
         RemoteRequest::Receive { from, number, next, batches } => {
             let (reply, answer) = oneshot::channel();
             let origin = Origin { shard: from, number, next };
-            let message = request::Message { origin, batches: join(batches, body)? };
+            let (batches, commands) = (join(batches, body)?, Vec::new());
+            let message = request::Message { origin, batches, commands };
+            (Request::Receive { message, reply }, PendingLogRequest::Receive(answer))
+        }
+        RemoteRequest::ReceiveWith { from, number, next, batches, commands } => {
+            let (reply, answer) = oneshot::channel();
+            let origin = Origin { shard: from, number, next };
+            let message = request::Message { origin, batches: join(batches, body)?, commands };
             (Request::Receive { message, reply }, PendingLogRequest::Receive(answer))
         }
         RemoteRequest::Execute { command } => {

@@ -43,9 +43,19 @@ pub(crate) struct PendingAppend {
 #[derive(Debug)]
 pub(crate) struct PendingUnit {
     pub(crate) slots: Vec<Slot>,
-    /// Messages that it puts into outboxes: target, number, and the positions of their rows.
-    pub(crate) sent: Vec<(ShardId, Offset, Vec<usize>)>,
+    /// Messages that it puts into outboxes.
+    pub(crate) sent: Vec<UnitMessage>,
     pub(crate) reply: oneshot::Sender<UnitAnswer>,
+}
+
+/// A message that a unit puts into an outbox.
+#[derive(Debug)]
+pub(crate) struct UnitMessage {
+    pub(crate) to: ShardId,
+    pub(crate) number: Offset,
+    /// Positions of its rows among all of the unit.
+    pub(crate) places: Vec<usize>,
+    pub(crate) has_commands: bool,
 }
 
 /// A message of another shard.
@@ -115,9 +125,10 @@ impl PendingUnit {
     fn answer(self, rows: &Rows, applied: &EntryEffects, outgoing: &PendingReceipts) {
         let Self { slots, sent, reply } = self;
         let rows: Vec<_> = slots.into_iter().map(|slot| slot.answer(rows, applied)).collect();
-        let receipt = |(to, number, places): (ShardId, Offset, Vec<usize>)| {
+        let receipt = |UnitMessage { to, number, places, has_commands }: UnitMessage| {
             let is_sent = places.first().is_some_and(|place| rows[*place].is_ok());
-            is_sent.then(|| SentPart { places, receipt: outgoing.receipt(to, number) })
+            let receipt = || outgoing.receipt(to, number);
+            is_sent.then(|| SentPart { places, has_commands, receipt: receipt() })
         };
         let sent = sent.into_iter().filter_map(receipt).collect();
         let _ = reply.send(UnitAnswer::Entered(UnitResult { rows, sent }));

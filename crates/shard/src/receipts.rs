@@ -22,6 +22,8 @@ pub type Receipt = Vec<Option<AppendedBatch>>;
 pub struct SentPart {
     /// Positions of its rows among all of the unit.
     pub places: Vec<usize>,
+    /// The message has commands.
+    pub has_commands: bool,
     /// Resolves once that shard has the message.
     pub receipt: oneshot::Receiver<Receipt>,
 }
@@ -43,9 +45,9 @@ impl UnitResult<Option<AppendedBatch>> {
     /// Waits until other shards have their parts.
     pub async fn arrived(self) -> Result<Vec<Option<AppendedBatch>>, Unavailable> {
         let Self { mut rows, sent } = self;
-        for SentPart { places, receipt } in sent {
+        for SentPart { places, has_commands, receipt } in sent {
             // Dead letters come after the caller's rows, and are not waited for.
-            if places.iter().all(|place| *place >= rows.len()) {
+            if !has_commands && places.iter().all(|place| *place >= rows.len()) {
                 continue;
             }
             let receipt = receipt.await.map_err(|_| Unavailable::Stopping)?;
@@ -201,7 +203,10 @@ mod tests {
     async fn rows_of_other_shards_get_their_offsets_once_they_arrive() {
         let outgoing = PendingReceipts::default();
         let at = |base_offset| Some(AppendedBatch { base_offset, log_start: 0, duplicate: false });
-        let sent = |number, places| SentPart { places, receipt: announced(&outgoing, TO, number) };
+        let sent = |number, places| {
+            let (has_commands, receipt) = (false, announced(&outgoing, TO, number));
+            SentPart { places, has_commands, receipt }
+        };
         let sent = vec![sent(0, vec![2, 1, 3]), sent(5, vec![4])];
         let entered = UnitResult { rows: vec![at(1), None, None], sent };
         outgoing.received(TO, 0, vec![at(7), None, at(9)]);

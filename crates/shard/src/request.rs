@@ -1,8 +1,10 @@
 //! Requests to a shard's log.
 
-use base::Offset;
+use std::collections::BTreeMap;
+
 use base::limits::ENTRY_ROW_BYTES;
-use machine::{Command, MoveStep, Origin, Outcome, RowSequence};
+use base::{Offset, ShardId};
+use machine::{Command, MessageCommand, MoveStep, Origin, Outcome, RowSequence};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -23,11 +25,9 @@ pub enum Request {
         from: Option<RowSequence>,
         reply: oneshot::Sender<Appends>,
     },
-    /// At least one batch, and commands for the same entry: all take effect, or none. Rows for partitions of other
-    /// shards are sent there as messages.
+    /// Takes effect as a whole, or not at all.
     Unit {
-        batches: Vec<AppendBatch>,
-        commands: Vec<Command>,
+        content: UnitContent,
         reply: oneshot::Sender<UnitAnswer>,
     },
     /// A message from another shard.
@@ -62,13 +62,30 @@ pub enum Request {
     Closing,
 }
 
+/// Batches and commands for one entry. It has a batch or a command for another shard: commands for this shard alone
+/// need no unit. Rows for partitions of other shards are sent there as messages.
+#[derive(Debug, Default)]
+pub struct UnitContent {
+    pub batches: Vec<AppendBatch>,
+    pub commands: Vec<Command>,
+    /// Commands for other shards.
+    pub elsewhere: BTreeMap<ShardId, Vec<MessageCommand>>,
+}
+
+impl UnitContent {
+    /// Number of results: one for each row of the batches, and then one for the commands of each other shard.
+    pub fn rows(&self) -> usize {
+        self.batches.iter().map(AppendBatch::rows).sum::<usize>() + self.elsewhere.len()
+    }
+}
+
 /// Result of a unit.
 #[derive(Debug)]
 pub enum UnitAnswer {
-    /// The result of each row.
+    /// See [`UnitContent::rows`].
     Entered(UnitReply),
     /// The unit had no room and did not take effect: the driver of the next term requests it again.
-    GivenBack { batches: Vec<AppendBatch>, commands: Vec<Command> },
+    GivenBack(UnitContent),
 }
 
 pub type UnitReply = UnitResult<Result<Option<AppendedBatch>, AppendError>>;
@@ -79,6 +96,7 @@ pub struct Message {
     pub origin: Origin,
     /// All partitions are in the target shard.
     pub batches: Vec<AppendBatch>,
+    pub commands: Vec<MessageCommand>,
 }
 
 /// Reason why a message was not accepted.
@@ -109,12 +127,19 @@ impl Request {
             };
             batches.iter().map(of_batch).sum()
         };
+        let of_commands = |commands: &[MessageCommand]| {
+            commands.iter().map(MessageCommand::weight).sum::<usize>()
+        };
         match self {
             Request::Append { batches, .. } => of_batches(batches),
-            Request::Unit { batches, commands, .. } => {
-                of_batches(batches) + commands.iter().map(Command::weight).sum::<usize>()
+            Request::Unit { content: UnitContent { batches, commands, elsewhere }, .. } => {
+                of_batches(batches)
+                    + commands.iter().map(Command::weight).sum::<usize>()
+                    + elsewhere.values().map(|commands| of_commands(commands)).sum::<usize>()
             }
-            Request::Receive { message, .. } => of_batches(&message.batches),
+            Request::Receive { message, .. } => {
+                of_batches(&message.batches) + of_commands(&message.commands)
+            }
             Request::Import { batches, .. } => of_batches(batches),
             Request::Execute { command, .. } => command.weight(),
             Request::KeepMembers { groups, .. } => {
@@ -131,8 +156,8 @@ impl Request {
                 let rows = batches.iter().map(AppendBatch::rows).sum();
                 let _ = reply.send(vec![Err(why.clone().into()); rows]);
             }
-            Request::Unit { batches, reply, .. } => {
-                refuse_unit(&batches, reply, &why.clone().into());
+            Request::Unit { content, reply } => {
+                refuse_unit(&content, reply, &why.clone().into());
             }
             Request::Receive { reply, .. } => {
                 let _ = reply.send(Err(ReceiveError::Refused(why.clone().into())));
@@ -149,11 +174,11 @@ impl Request {
 
 /// Rejects each row of a unit that was not executed.
 pub(crate) fn refuse_unit(
-    batches: &[AppendBatch],
+    content: &UnitContent,
     reply: oneshot::Sender<UnitAnswer>,
     why: &AppendError,
 ) {
-    let rows = batches.iter().map(AppendBatch::rows).sum();
-    let refused = UnitResult { rows: vec![Err(why.clone()); rows], sent: Vec::new() };
+    let refused = vec![Err(why.clone()); content.rows()];
+    let refused = UnitResult { rows: refused, sent: Vec::new() };
     let _ = reply.send(UnitAnswer::Entered(refused));
 }

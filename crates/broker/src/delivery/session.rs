@@ -279,8 +279,8 @@ impl LeaseSession {
     ///
     /// Batches for partitions of other shards go there by a message in the same entry. This returns when the
     /// message has arrived; after an error it may still be in flight. Such a row has no offset if an election
-    /// came in between, and length limits do not apply to it. If records of several shards are settled, the
-    /// settles of each shard are all or nothing by themselves, and the batches go with the first.
+    /// came in between, and length limits do not apply to it. Settles of records in several shards are part of it,
+    /// from [`base::Level::MESSAGE_COMMANDS`] on.
     pub async fn transfer(
         &self,
         settles: Vec<Settle>,

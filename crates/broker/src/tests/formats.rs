@@ -4,7 +4,7 @@
 //! `cargo test -p broker --lib write_a_directory_with_channels -- --ignored` writes the directory of this version to
 //! `tests/fixtures/new-channels.data`: run it before a format changes, and keep the file under the version's name.
 
-use machine::{Channels, Role, SentBatch};
+use machine::{Channels, Role, SentMessage};
 use shard::cpu::CpuPool;
 use shard::delivery::trace_queue::TraceFeed;
 use shard::timeline::Timeline;
@@ -69,7 +69,7 @@ async fn directory_of_version_2_keeps_its_message_numbers() {
     let numbers: Vec<u64> = to_second.messages_from(0).map(|(number, _)| number).collect();
     assert_eq!(numbers, [4, 5, 6, 7, 8, 9, 10]);
     assert_eq!((to_second.acknowledged(), to_second.end()), (4, 11));
-    let targets = |(_, batches): (_, &Arc<[SentBatch]>)| batches[0].targets.len();
+    let targets = |(_, message): (_, &Arc<SentMessage>)| message.batches[0].targets.len();
     let targets: Vec<usize> = to_second.messages_from(0).map(targets).collect();
     assert_eq!(targets, [1, 1, 1, 1, 1, 1, 2]);
     assert_eq!((second.expected(ShardId(1)), first.expected(ShardId(2))), (4, 2));

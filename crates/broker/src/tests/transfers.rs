@@ -127,28 +127,51 @@ async fn settles_in_several_shards_are_checked_before_any_takes_effect() {
 }
 
 #[tokio::test]
-async fn rejection_by_one_shard_after_another_settled_is_reported() {
+async fn transfer_over_shards_that_the_first_refuses_changes_nothing() {
     let broker = open(&SimulatedDisk::new()).await;
+    let Queues { partitions, groups, session } = queues(&broker).await;
     let limits = [("limit.records", "1"), ("limit.overflow", "reject")];
-    let full = topic_in(&broker, 2, "full", &limits).await;
+    let full = topic_in(&broker, 1, "full", &limits).await;
     append(&broker, full, &numbered("x", 1)).await;
+    let mut taken = Vec::new();
+    for group in &groups {
+        taken.extend(take(&session, *group, 1).await);
+    }
+    let accepted = settles(&taken, Settlement::Accept);
+    let refused = session.transfer(accepted, vec![batch(&[full], &numbered("y", 1))]).await;
+    let source = AppendError::Full { limit: "limit.records".into() };
+    assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
+    // The records that other shards withheld are available again.
+    for (partition, group) in partitions.iter().zip(&groups) {
+        assert_eq!(depth(&broker, *partition, *group).await, 4);
+        assert_eq!(take(&session, *group, 4).await.len(), 4, "of {partition}");
+    }
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn dead_letters_of_a_transfer_over_shards_are_part_of_it() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let dead = topic_in(&broker, 3, "dead", &[]).await;
     let to = topic_in(&broker, 1, "to", &[]).await;
-    let (mut depths, mut ends) = (Vec::new(), Vec::new());
+    let (mut queues, mut ends) = (Vec::new(), Vec::new());
     let session = broker.lease_session();
     for (shard, settlement) in [(1, Settlement::Accept), (2, Settlement::Reject)] {
         let queue = topic_in(&broker, shard, &format!("queue-{shard}"), &[]).await;
-        let group = group(&broker, queue.topic, &[("dead.letter.topic", "full")]).await;
-        append(&broker, queue, &numbered("job ", 1)).await;
+        let group = group(&broker, queue.topic, &[("dead.letter.topic", "dead")]).await;
+        append(&broker, queue, &numbered("job ", 2)).await;
         ends.extend(settles(&take(&session, group, 1).await, settlement));
-        depths.push((queue, group));
+        queues.push((queue, group));
     }
-    let done = session.transfer(ends, vec![batch(&[to], &numbered("y", 1))]).await;
-    let Err(TransferError::Partly(why)) = done else { panic!("{done:?}") };
-    let source = AppendError::Full { limit: "limit.records".into() };
-    assert_eq!(*why, TransferError::Append { batch: 0, source });
+    let rows = session.transfer(ends, vec![batch(&[to], &numbered("y", 1))]).await;
+    assert_eq!(rows.expect("done").len(), 1, "the dead letter is not among the caller's rows");
     assert_eq!(values(&broker, to).await, numbered("y", 1));
-    for ((queue, group), left) in depths.into_iter().zip([0, 1]) {
-        assert_eq!(depth(&broker, queue, group).await, left);
+    wait_for("the dead letter", async || values_count(&broker, dead) == 1).await;
+    assert_eq!(values(&broker, dead).await, numbered("job ", 1));
+    for (queue, group) in queues {
+        assert_eq!(depth(&broker, queue, group).await, 1);
+        let rest = take(&session, group, 2).await;
+        assert_eq!(rest.len(), 1, "the settled record of {queue} does not come again");
     }
     broker.shutdown().await;
 }

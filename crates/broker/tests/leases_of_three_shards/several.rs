@@ -460,6 +460,51 @@ async fn transfer_settles_in_one_shard_and_appends_in_any() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transfer_of_three_shards_is_atomic_under_power_loss() {
+    const RUNS: u64 = 60;
+    let (mut there, mut answered) = (0, 0);
+    for seed in 0..RUNS {
+        let disk = SimulatedDisk::new();
+        let node = open(&disk).await;
+        let (_, group) = jobs(&node, &[], 1).await;
+        let to = PartitionId::new(node.topic("to", 1, &[]).await, 0);
+        let session = node.broker.lease_session();
+        let taken = take_all(&session, group).await;
+        assert_eq!(taken.len(), SHARDS as usize);
+        let accept = |it: &Delivery| {
+            let settlement = Settlement::Accept;
+            Settle { group, what: it.lease(), settlement }
+        };
+        let accepted = taken.iter().map(accept).collect();
+        disk.cut_power_after(seed % 20);
+        let batches = vec![batch(to, Compression::None, &values(1))];
+        let done = session.transfer(accepted, batches).await.is_ok();
+        drop(session);
+        node.broker.shutdown().await;
+
+        let node = open(&disk.power_loss(seed)).await;
+        let appended = node.broker.bounds(to).expect("there").end;
+        assert!(appended == 1 || !done, "seed {seed}: lost");
+        // A message that is not acknowledged is sent again after the start.
+        let all = if appended == 1 { 0 } else { u64::from(SHARDS) };
+        let deadline = tokio::time::Instant::now() + SOON;
+        while node.depth(group).await != all {
+            let depth = node.depth(group).await;
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "seed {seed}: {depth} in place of {all}"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        there += appended;
+        answered += u64::from(done);
+        node.broker.shutdown().await;
+    }
+    assert!((1..RUNS).contains(&there), "{there} of {RUNS} were there");
+    assert!((1..=there).contains(&answered), "{answered} of {there} were answered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn topic_limit_is_split_over_its_shards() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("full", SHARDS, &[("limit.records", "7")]).await;

@@ -9,3 +9,4 @@ mod repeats;
 mod sessions;
 mod spread;
 mod spread_sessions;
+mod transfers;

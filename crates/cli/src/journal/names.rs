@@ -7,8 +7,8 @@ use ::journal::inspect::{self, EntryInfo, SnapshotFileInfo};
 use ::world::RealDisk;
 use base::{HashMap, PartitionId, TopicId};
 use machine::{
-    Command, DocumentsChange, Entry, EntryEffects, Head, MoveEnd, MoveStep, Origin, Outcome, State,
-    Step, TopicChange,
+    Command, DocumentsChange, Entry, EntryEffects, GroupSettle, Head, MessageCommand, MoveEnd,
+    MoveStep, Origin, Outcome, State, Step, TopicChange,
 };
 
 use super::unreadable;
@@ -37,6 +37,12 @@ pub(super) fn state_of(
 ) -> Result<Option<State>, CommandError> {
     let machine = inspect::snapshot_machine(&RealDisk, dir, snapshot).map_err(unreadable(dir))?;
     Ok(machine.and_then(|machine| State::decode(&machine).ok()))
+}
+
+fn settled(settles: &[GroupSettle]) -> String {
+    let settled = settles.iter().flat_map(|settle| &settle.settled);
+    let records: u64 = settled.map(|(_, count)| u64::from(*count)).sum();
+    format!("settle {records} records of {} partitions", settles.len())
 }
 
 impl Names {
@@ -174,11 +180,7 @@ impl Names {
             Command::SeekLeaseGroup { group, starts } => {
                 format!("seek lease group {group} in {} partitions", starts.len())
             }
-            Command::Settle { settles } => {
-                let settled = settles.iter().flat_map(|settle| &settle.settled);
-                let records: u64 = settled.map(|(_, count)| u64::from(*count)).sum();
-                format!("settle {records} records of {} partitions", settles.len())
-            }
+            Command::Settle { settles } => settled(settles),
             Command::PutDocument { space, name, body, .. } => {
                 format!("put document {space}/{name} of {} bytes", body.len())
             }
@@ -200,6 +202,16 @@ impl Names {
                 let targets: usize = batches.iter().map(|batch| batch.targets.len()).sum();
                 let batches = batches.len();
                 format!("send a message of {batches} batches to {targets} partitions of {to}")
+            }
+            Command::SendWith { to, batches, commands } => {
+                let targets: usize = batches.iter().map(|batch| batch.targets.len()).sum();
+                let (batches, commands) = (batches.len(), commands.len());
+                format!(
+                    "send a message of {batches} batches to {targets} partitions of {to}, with {commands} commands"
+                )
+            }
+            Command::FromMessage(MessageCommand::Settle { settles }) => {
+                format!("by a message from another shard: {}", settled(settles))
             }
             Command::KeepMembers { groups } => match &groups[..] {
                 [(group, members)] if members.is_empty() => {

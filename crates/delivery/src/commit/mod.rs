@@ -9,17 +9,18 @@
 
 pub(crate) mod settles;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::limits::{SETTLE_COMMAND_BYTES_MAX, SETTLE_UNAWAITED_DELAY, SETTLES_IN_FLIGHT_MAX};
-use base::LeaseGroupId;
+use base::{LeaseGroupId, ShardId};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use machine::{Command, GroupSettle};
+use machine::{Command, GroupSettle, MessageCommand};
 use shard::append::AppendBatch;
 use shard::error::{ExecuteError, Unavailable};
-use shard::request::{Request, UnitAnswer, UnitReply};
+use shard::request::{Request, UnitAnswer, UnitContent, UnitReply};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -60,11 +61,13 @@ pub(crate) enum CommittedAs {
     GivenBack(Unit),
 }
 
-/// Settles and batches of one log entry.
-#[derive(Debug)]
+/// Settles and batches that take effect together.
+#[derive(Debug, Default)]
 pub(crate) struct Unit {
     pub(crate) settles: Vec<GroupSettle>,
     pub(crate) batches: Vec<AppendBatch>,
+    /// Settles in other shards.
+    pub(crate) elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>,
 }
 
 impl<P> FinishedCommit<P> {
@@ -164,28 +167,29 @@ impl<P: Send + 'static> Commits<P> {
         self.settles_in_flight -= 1;
     }
 
-    /// Puts settles and batches into one log entry; if one is refused all are.
+    /// Puts all of it into one log entry; if a part is refused all are.
     pub(crate) fn execute_unit(
         &mut self,
         groups: &mut Groups,
         of: Vec<LeaseGroupId>,
-        settles: Vec<GroupSettle>,
-        batches: Vec<AppendBatch>,
+        unit: Unit,
         purpose: P,
     ) {
+        let Unit { settles, batches, elsewhere } = unit;
         let number = self.begin(groups, &of, &settles);
-        if batches.is_empty() {
+        if batches.is_empty() && elsewhere.is_empty() {
             // In one command of any size: they take effect together.
             return self.execute(number, of, vec![settles], purpose);
         }
         let (reply, answer) = oneshot::channel();
         let commands = vec![Command::Settle { settles }];
-        let _ = self.requests.send(Request::Unit { batches, commands, reply });
+        let command = |settles| vec![MessageCommand::Settle { settles }];
+        let elsewhere = elsewhere.into_iter().map(|(to, settles)| (to, command(settles)));
+        let content = UnitContent { batches, commands, elsewhere: elsewhere.collect() };
+        let _ = self.requests.send(Request::Unit { content, reply });
         let answered = answer.map(|answer| match answer {
             Ok(UnitAnswer::Entered(rows)) => Ok(CommittedAs::Entered(rows)),
-            Ok(UnitAnswer::GivenBack { batches, commands }) => {
-                Ok(CommittedAs::GivenBack(Unit { settles: settles_in(commands), batches }))
-            }
+            Ok(UnitAnswer::GivenBack(unit)) => Ok(CommittedAs::GivenBack(unit.into())),
             Err(_) => Err(Unavailable::Stopping),
         });
         let committed = move |result| FinishedCommit { number, groups: of, purpose, result };
@@ -223,8 +227,13 @@ impl<P: Send + 'static> Commits<P> {
         self.in_flight.push(answered.map(committed).boxed());
     }
 
-    /// Records a request and its settles with its groups until it ends.
-    fn begin(&mut self, groups: &mut Groups, of: &[LeaseGroupId], settles: &[GroupSettle]) -> u64 {
+    /// Records a request and its settles with its groups until it ends. Returns its number.
+    pub(crate) fn begin(
+        &mut self,
+        groups: &mut Groups,
+        of: &[LeaseGroupId],
+        settles: &[GroupSettle],
+    ) -> u64 {
         self.last_number += 1;
         let settles: Arc<[GroupSettle]> = settles.into();
         for id in of {
@@ -264,13 +273,25 @@ impl<P: Send + 'static> Commits<P> {
     }
 }
 
-/// The settles of a unit that was built here.
-fn settles_in(commands: Vec<Command>) -> Vec<GroupSettle> {
-    let settles = |command| match command {
-        Command::Settle { settles } => settles,
-        _ => Vec::new(),
-    };
-    commands.into_iter().flat_map(settles).collect()
+impl From<UnitContent> for Unit {
+    /// The content must have been built here.
+    fn from(content: UnitContent) -> Self {
+        let UnitContent { batches, commands, elsewhere } = content;
+        let settles = |command| match command {
+            Command::Settle { settles } => settles,
+            _ => Vec::new(),
+        };
+        let settles_of = |commands: Vec<MessageCommand>| {
+            let settles = |MessageCommand::Settle { settles }| settles;
+            commands.into_iter().flat_map(settles).collect()
+        };
+        let elsewhere = elsewhere.into_iter().map(|(to, commands)| (to, settles_of(commands)));
+        Self {
+            settles: commands.into_iter().flat_map(settles).collect(),
+            batches,
+            elsewhere: elsewhere.collect(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use shard::request::UnitReply;
 use tokio::time::Instant;
 
 use super::{Driver, Purpose};
-use crate::commit::FinishedCommit;
 use crate::commit::settles::settles_of;
+use crate::commit::{FinishedCommit, Unit};
 use crate::dead_lettering::{DeadLettering, FirstLetters, cause};
 use crate::dead_letters::PendingLetter;
 use crate::overflow::{NextOverflow, OverflowContext, Overflowed};
@@ -50,7 +50,8 @@ impl Driver {
         group.dead.on_requested();
         let purpose = Purpose::DeadLettering(DeadLettering { group: id, engine, count });
         let (settles, batches) = (settles_of(id, settled), batches.batches());
-        self.commits.execute_unit(&mut self.groups, vec![id], settles, batches, purpose);
+        let unit = Unit { settles, batches, ..Unit::default() };
+        self.commits.execute_unit(&mut self.groups, vec![id], unit, purpose);
     }
 
     /// The request that appends dead letters has ended. True if the group's engine must be rebuilt, because it

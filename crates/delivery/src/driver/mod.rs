@@ -30,6 +30,7 @@ mod shutdown_mark;
 mod suspended_sessions;
 mod terms;
 mod transfers;
+mod withholding;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -76,6 +77,7 @@ use crate::waiter::Waiter;
 use crate::waiter::repeat::UncommittedSettle;
 
 use suspended_sessions::SuspendedSessions;
+use withholding::Withholding;
 
 /// Dependencies of the drivers of all terms.
 #[derive(Debug)]
@@ -166,6 +168,8 @@ struct Driver {
     commits: Commits<Purpose>,
     dead_letters: DeadLetterQueue,
     transfers: Transfers,
+    /// For other shards' entries.
+    withholdings: Vec<Withholding>,
     /// For the driver of the next term.
     given_back: Vec<DeferredTransfer>,
     /// Settles that this term did not make durable.
@@ -245,6 +249,7 @@ impl Driver {
             commits: Commits::new(requests.clone()),
             dead_letters: DeadLetterQueue::new(Arc::clone(shard), Arc::clone(&handle.routers)),
             transfers: Transfers::default(),
+            withholdings: Vec::new(),
             given_back: Vec::new(),
             lost: Vec::new(),
             places: AppendPlaces::new(Arc::clone(shard), Arc::clone(&parts.peers)),

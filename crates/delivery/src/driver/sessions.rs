@@ -11,6 +11,7 @@ use shard::delivery::options::Credit;
 use super::Driver;
 use crate::overflow::Overflowed;
 use crate::sessions::joined;
+use crate::transfer::Decision;
 
 impl Driver {
     pub(super) fn handle(&mut self, message: Message) {
@@ -49,9 +50,14 @@ impl Driver {
             }
             Message::Present { claims, .. } => self.present(claims),
             Message::Presented { node } => self.on_presented(node),
-            Message::Transfer { session, settles, batches, reply } => {
-                self.transfer(session, settles, batches, reply);
+            Message::Transfer { session, settles, batches, elsewhere, reply } => {
+                self.transfer(session, settles, batches, Decision::Here { elsewhere, reply });
             }
+            Message::Withhold { session, settles, reply } => {
+                self.transfer(session, settles, Vec::new(), Decision::Elsewhere { reply });
+            }
+            Message::Restore { session, number } => self.restore(session, number),
+            Message::SettledElsewhere { settles } => self.on_settled_elsewhere(&settles),
             Message::Room { session, connection } => self.on_room(session, connection),
             Message::Moved { group, partition, sought } => self.on_moved(group, partition, sought),
             Message::Overflowed { batches, answers, reply } => {
@@ -76,6 +82,7 @@ impl Driver {
     pub(super) fn close(&mut self, id: SessionId) {
         self.suspended.remove(id);
         let Some(groups) = self.sessions.close(id) else { return };
+        self.restore_all_of(id);
         let now_ms = self.timeline.now_ms();
         for group in groups {
             let Some(found) = self.groups.get_mut(group) else { continue };

@@ -222,7 +222,7 @@ impl Driver {
                 Err(why) => {
                     // The outcome is unknown: the groups' engines are rebuilt.
                     self.on_ended(number, &groups, !is_over);
-                    let _ = transfer.reply.send(Err(why.into()));
+                    transfer.fail(&why);
                 }
             },
             // The dead letters may have been refused as well: their producer only learns that its records were.
@@ -248,7 +248,7 @@ impl Driver {
     }
 
     /// The request of these groups has ended; `failed` if it is unknown whether it took effect.
-    fn on_ended(&mut self, number: u64, groups: &[LeaseGroupId], failed: bool) {
+    pub(super) fn on_ended(&mut self, number: u64, groups: &[LeaseGroupId], failed: bool) {
         for &id in groups {
             let Some(group) = self.groups.get_mut(id) else { continue };
             group.in_flight.retain(|(other, _)| *other != number);

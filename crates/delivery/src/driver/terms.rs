@@ -12,7 +12,6 @@ use shard::error::Unavailable;
 use tokio::time::Instant;
 
 use super::{Driver, Purpose};
-use crate::commit::Unit;
 use crate::dead_letters::DeadLetters;
 use crate::drivers::term_of;
 use crate::handover::{DeferredTransfer, Handover, Users};
@@ -141,13 +140,12 @@ impl Driver {
     /// count its records as settled, and are rebuilt if it is refused.
     fn repeat_transfer(&mut self, left: DeferredTransfer) {
         let DeferredTransfer { groups, unit, mut transfer } = left;
-        let Unit { settles, batches } = unit;
         transfer.forget_engines();
         for &id in &groups {
             self.groups.load(id);
         }
         let (of, purpose) = (groups.clone(), Purpose::Transfer(transfer));
-        self.commits.execute_unit(&mut self.groups, of, settles, batches, purpose);
+        self.commits.execute_unit(&mut self.groups, of, unit, purpose);
         groups.into_iter().for_each(|id| self.renew(id));
     }
 

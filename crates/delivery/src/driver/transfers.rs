@@ -10,12 +10,13 @@ use shard::error::AppendError;
 use tokio::sync::oneshot;
 
 use super::{Driver, Purpose};
+use crate::commit::Unit;
 use crate::commit::settles::{attempts_of, settles_of};
 use crate::dead_letter_batches::DeadLetterBatches;
 use crate::dead_lettering::cause;
 use crate::dead_letters::PendingLetter;
 use crate::transfer::{
-    GroupDeadLetters, PendingTransfer, RejectedRecords, Transfer, WithheldRecords,
+    Decision, GroupDeadLetters, PendingTransfer, RejectedRecords, Transfer, WithheldRecords,
 };
 use crate::waiter::{Reject, Reply, Waiter};
 
@@ -25,9 +26,9 @@ impl Driver {
         session: SessionId,
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<TransferResult>,
+        decision: Decision,
     ) {
-        self.resume_transfer(PendingTransfer::new(session, settles, batches, reply));
+        self.resume_transfer(PendingTransfer::new(session, settles, batches, decision));
     }
 
     /// Executes transfers whose records have been read meanwhile.
@@ -46,17 +47,27 @@ impl Driver {
     }
 
     fn commit_transfer(&mut self, transfer: PendingTransfer) {
-        let PendingTransfer { session, settles, batches, reply, rejected, .. } = transfer;
+        let PendingTransfer { session, settles, batches, decision, rejected, .. } = transfer;
         // Earlier settles are committed first, and acknowledged separately.
         self.commit_all();
         let withheld = match self.settle_all(session, &settles, &batches) {
             Ok(withheld) => withheld,
-            Err(error) => return drop(reply.send(Err(error))),
+            Err(error) => return decision.refuse(error),
         };
         let mut groups: Vec<LeaseGroupId> = settles.iter().map(|settle| settle.group).collect();
         groups.sort_unstable();
         groups.dedup();
-        self.transfer_changes(groups, rejected, withheld, batches, None, reply);
+        let (unit, transfer) = self.transfer_of(&groups, rejected, withheld, batches);
+        match decision {
+            Decision::Here { elsewhere, reply } => {
+                let unit = Unit { elsewhere, ..unit };
+                let purpose = Purpose::Transfer(Transfer { reply: Some(reply), ..transfer });
+                self.commits.execute_unit(&mut self.groups, groups, unit, purpose);
+            }
+            Decision::Elsewhere { reply } => {
+                self.withhold(session, groups, unit, transfer, reply);
+            }
+        }
     }
 
     /// Puts the changes of a group and the batches into one log entry.
@@ -66,26 +77,27 @@ impl Driver {
         batches: Vec<AppendBatch>,
         reply: oneshot::Sender<TransferResult>,
     ) {
-        let (rejected, withheld) = (RejectedRecords::default(), Vec::new());
-        self.transfer_changes(vec![group], rejected, withheld, batches, Some(group), reply);
+        let (groups, rejected) = (vec![group], RejectedRecords::default());
+        let (unit, transfer) = self.transfer_of(&groups, rejected, Vec::new(), batches);
+        let transfer = Transfer { removed_from: Some(group), reply: Some(reply), ..transfer };
+        self.commits.execute_unit(&mut self.groups, groups, unit, Purpose::Transfer(transfer));
     }
 
-    fn transfer_changes(
+    /// Returns the unit with the changes of these groups and the batches, and the transfer that it executes.
+    fn transfer_of(
         &mut self,
-        groups: Vec<LeaseGroupId>,
+        groups: &[LeaseGroupId],
         rejected: RejectedRecords,
         withheld: Vec<WithheldRecords>,
         mut batches: Vec<AppendBatch>,
-        removed_from: Option<LeaseGroupId>,
-        reply: oneshot::Sender<TransferResult>,
-    ) {
+    ) -> (Unit, Transfer) {
         let mut changes = Vec::new();
         for WithheldRecords { group, records, .. } in &withheld {
             changes.extend(settles_of(*group, records.clone()));
         }
         let mut letters = DeadLetterBatches::default();
         let (mut dead_lettered, mut to_dead_letter) = (Vec::new(), Vec::new());
-        for &id in &groups {
+        for &id in groups {
             self.commits.forget_changes(id);
             let dead = self.take_changes(id, &mut changes);
             let Some(group) = self.groups.get(id).filter(|_| !dead.is_empty()) else { continue };
@@ -112,11 +124,10 @@ impl Driver {
             dead_lettered,
             to_dead_letter,
             attempts,
-            removed_from,
-            reply,
+            removed_from: None,
+            reply: None,
         };
-        let purpose = Purpose::Transfer(transfer);
-        self.commits.execute_unit(&mut self.groups, groups, changes, batches, purpose);
+        (Unit { settles: changes, batches, ..Unit::default() }, transfer)
     }
 
     /// It took effect.
@@ -144,7 +155,9 @@ impl Driver {
             rejects.push(Reject { group: id, engine, dead_lettered: group.dead.added() });
             groups.push(id);
         }
-        self.answer(Waiter::new(Reply::Transfer(moved, reply), groups, rejects));
+        if let Some(reply) = reply {
+            self.answer(Waiter::new(Reply::Transfer(moved, reply), groups, rejects));
+        }
     }
 
     /// It was refused as a whole: its records are available again. Other leases of their groups are not
@@ -172,7 +185,9 @@ impl Driver {
         }
         let batch = rows.iter().position(Result::is_err).unwrap_or(0);
         let source = cause(rows).unwrap_or(AppendError::UnitRefused);
-        let _ = reply.send(Err(TransferError::Append { batch, source }));
+        if let Some(reply) = reply {
+            let _ = reply.send(Err(TransferError::Append { batch, source }));
+        }
     }
 
     fn release_withheld(&mut self, id: LeaseGroupId, records: &[(u32, Offset)]) {

@@ -1,15 +1,18 @@
 //! Conversion of another node's messages to those of this node's driver, and of the driver's replies.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use dispatch::SessionId;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use machine::GroupSettle;
 use shard::append::AppendBatch;
 use shard::delivery::divided_credit::CreditKind;
 use shard::delivery::error::{RemoveError, TakeError, TransferError};
 use shard::delivery::event::Delivery;
 use shard::delivery::handle::{
-    ConsumerRegistration, DriverQuery, Message, SettleResults, TransferResult,
+    ConsumerRegistration, DriverQuery, Message, SettleResults, TransferResult, WithholdResult,
 };
 use shard::error::Unavailable;
 use shard_peers::wire::{self, Batch};
@@ -69,6 +72,9 @@ impl RelayCommand {
             | Self::Settle { session, .. }
             | Self::Present { session, .. }
             | Self::Transfer { session, .. }
+            | Self::TransferWith { session, .. }
+            | Self::Withhold { session, .. }
+            | Self::Restore { session, .. }
             | Self::Read { session, .. } => [Some(*session), None, None],
             Self::Consume { session, consumer, .. }
             | Self::Grant { session, consumer, .. }
@@ -160,8 +166,26 @@ pub(super) fn driver_message(
             let (reply, answer) = oneshot::channel();
             let batches = joined(batches, body)?;
             let weight = settles.len() * SETTLE_BYTES + bytes_of(&batches);
-            let message = Message::Transfer { session, settles, batches, reply };
+            let elsewhere = BTreeMap::new();
+            let message = Message::Transfer { session, settles, batches, elsewhere, reply };
             with_reply(id, weight, message, transferred(answer))
+        }
+        RelayCommand::TransferWith { id, session, settles, batches, elsewhere } => {
+            let (reply, answer) = oneshot::channel();
+            let batches = joined(batches, body)?;
+            let of_others: usize = elsewhere.values().flatten().map(GroupSettle::weight).sum();
+            let weight = settles.len() * SETTLE_BYTES + bytes_of(&batches) + of_others;
+            let message = Message::Transfer { session, settles, batches, elsewhere, reply };
+            with_reply(id, weight, message, transferred(answer))
+        }
+        RelayCommand::Withhold { id, session, settles } => {
+            let (reply, answer) = oneshot::channel();
+            let weight = settles.len() * SETTLE_BYTES;
+            let message = Message::Withhold { session, settles, reply };
+            with_reply(id, weight, message, withheld(answer))
+        }
+        RelayCommand::Restore { session, number } => {
+            DriverMessage::OneWay(Message::Restore { session, number })
         }
         RelayCommand::Query { id, query } => query_message(id, query, body)?,
         // Handled by the relay itself.
@@ -262,6 +286,11 @@ async fn transferred(answer: oneshot::Receiver<TransferResult>) -> DriverReply {
         Err(_) => Err(Unavailable::Unanswered.into()),
     };
     DriverReply::Transferred(result.map_err(Into::into))
+}
+
+async fn withheld(answer: oneshot::Receiver<WithholdResult>) -> DriverReply {
+    let result = answer.await.unwrap_or_else(|_| Err(Unavailable::Unanswered.into()));
+    DriverReply::Withheld(result.map(Into::into).map_err(Into::into))
 }
 
 async fn take_reply(

@@ -1,22 +1,25 @@
 //! Messages of a relay: from sessions of one node to the driver of another, and back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::limits::RELAY_TAKE_BYTES_MAX;
 use base::limits::{FETCH_WAIT_MAX, OPERATION_RECORDS_MAX};
-use base::{LeaseGroupId, Level, Offset};
+use base::{LeaseGroupId, Level, Offset, ShardId};
+use bytes::Bytes;
 use dispatch::{Claim, ConsumerId, LeaseView, RecordInfo, Selection, SessionId};
+use machine::GroupSettle;
 use serde::{Deserialize, Serialize};
 use shard::append::AppendedBatch;
 use shard::delivery::borrowed_credit::BorrowedCreditState;
 use shard::delivery::divided_credit::{Change, CreditKind, Notice};
 use shard::delivery::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
 use shard::delivery::event::GoneReason;
-use shard::delivery::handle::SettleResults;
+use shard::delivery::handle::{SettleResults, WithheldSettles};
 use shard::delivery::inspect::Counters;
 use shard::delivery::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use shard::error::{AppendError, Unavailable};
-use shard_peers::wire::Batch;
+use shard_peers::wire::{self, Batch, divide};
 
 use super::delivery_runs::DeliveryRuns;
 
@@ -107,11 +110,29 @@ pub(super) enum RelayCommand {
     },
     /// All sessions and leases of the relay's beginning have been sent.
     Presented,
+    /// As `Transfer`, with settles that the drivers of other shards withhold.
+    TransferWith {
+        id: RequestId,
+        session: SessionId,
+        settles: Vec<Settle>,
+        batches: Vec<Batch>,
+        elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>,
+    },
+    Withhold {
+        id: RequestId,
+        session: SessionId,
+        settles: Vec<Settle>,
+    },
+    Restore {
+        session: SessionId,
+        number: u64,
+    },
 }
 
 base::levels!(RelayCommand {
     Level::FIRST => Open | Close | Limit | Consume | Lend | Grant | SetCredit | Share | Cancel
         | Take | CancelTake | Settle | Transfer | Read | Query | Present | Presented;
+    Level::MESSAGE_COMMANDS => TransferWith | Withhold | Restore;
 });
 
 /// Operators' requests ([`shard::delivery::handle::DriverQuery`]).
@@ -175,6 +196,37 @@ pub(super) enum DriverReply {
     Free(Option<Vec<bool>>),
     /// The driver has ended without a reply.
     None,
+    Withheld(Result<WithheldItems, TransferRefusal>),
+}
+
+/// See [`WithheldSettles`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WithheldItems {
+    number: u64,
+    settles: Vec<GroupSettle>,
+    /// Each with its bytes: they are few.
+    dead_letters: Vec<(Batch, Vec<u8>)>,
+}
+
+impl From<WithheldSettles> for WithheldItems {
+    fn from(withheld: WithheldSettles) -> Self {
+        let WithheldSettles { number, settles, dead_letters } = withheld;
+        let (batches, bytes) = divide(dead_letters);
+        let bytes = bytes.into_iter().map(Vec::from);
+        Self { number, settles, dead_letters: batches.into_iter().zip(bytes).collect() }
+    }
+}
+
+impl WithheldItems {
+    /// `None` if it has an invalid batch.
+    pub(super) fn settles(self) -> Option<WithheldSettles> {
+        let Self { number, settles, dead_letters } = self;
+        let mut read = Vec::new();
+        for (batch, bytes) in dead_letters {
+            read.extend(wire::take(vec![batch], &mut Bytes::from(bytes))?);
+        }
+        Some(WithheldSettles { number, settles, dead_letters: read })
+    }
 }
 
 impl DriverReply {
@@ -236,9 +288,10 @@ impl RelayCommand {
                     && options.bytes_max <= RELAY_TAKE_BYTES_MAX
                     && options.partitions.is_sorted()
             }
-            Self::Settle { settles, .. } | Self::Transfer { settles, .. } => {
-                settles.iter().all(is_valid)
-            }
+            Self::Settle { settles, .. }
+            | Self::Transfer { settles, .. }
+            | Self::TransferWith { settles, .. }
+            | Self::Withhold { settles, .. } => settles.iter().all(is_valid),
             Self::Present { session, claims, .. } => claims.iter().all(|claim| {
                 let (_, offset) = claim.place();
                 claim.session() == *session && offset < OFFSET_MAX && claim.deadline_ms() > 0

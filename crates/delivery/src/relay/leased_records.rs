@@ -127,7 +127,9 @@ impl LeasedRecords {
         match command {
             // It is never repeated.
             RelayCommand::Settle { id: None, session, settles } => self.ended(*session, settles),
-            RelayCommand::Transfer { session, settles, .. } => self.ended(*session, settles),
+            RelayCommand::Transfer { session, settles, .. }
+            | RelayCommand::TransferWith { session, settles, .. }
+            | RelayCommand::Withhold { session, settles, .. } => self.ended(*session, settles),
             RelayCommand::Settle { session, settles, .. } => {
                 self.settling(*session, settles, now_ms)
             }

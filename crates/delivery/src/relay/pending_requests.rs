@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use base::LeaseGroupId;
 use base::limits::OPERATION_RECORDS_MAX;
+use base::{LeaseGroupId, ShardId};
 use bytes::Bytes;
 use dispatch::{ConsumerId, SessionId};
+use machine::GroupSettle;
 use shard::append::AppendBatch;
 use shard::delivery::error::{RemoveError, SettleError, TakeError, TransferError};
 use shard::delivery::event::Delivery;
-use shard::delivery::handle::{DriverQuery, TransferResult};
+use shard::delivery::handle::{DriverQuery, TransferResult, WithholdResult};
 use shard::delivery::options::{Settle, TakeOptions};
 use shard::delivery::settle_reply::{Fold, SettleSender};
 use shard::error::{AppendError, Unavailable};
@@ -37,15 +38,23 @@ pub(super) enum PendingRequest {
         again: bool,
         reply: SettleSender,
     },
-    Transfer {
+    Transfer(RelayedTransfer),
+    Withhold {
         session: SessionId,
         settles: Vec<Settle>,
-        /// Until they are sent.
-        batches: Vec<AppendBatch>,
-        rows: usize,
-        reply: oneshot::Sender<TransferResult>,
+        reply: oneshot::Sender<WithholdResult>,
     },
     Query(DriverQuery),
+}
+
+/// Its content is here until it is sent.
+pub(super) struct RelayedTransfer {
+    pub(super) session: SessionId,
+    pub(super) settles: Vec<Settle>,
+    pub(super) batches: Vec<AppendBatch>,
+    pub(super) elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>,
+    pub(super) rows: usize,
+    pub(super) reply: oneshot::Sender<TransferResult>,
 }
 
 pub(super) struct RelayedTake {
@@ -106,12 +115,22 @@ impl PendingRequest {
                 *named = leases.named(*session, settles);
                 RelayCommand::Settle { id: Some(id), session: *session, settles: settles.clone() }
             }
-            Self::Transfer { session, settles, batches, .. } => RelayCommand::Transfer {
-                id,
-                session: *session,
-                settles: std::mem::take(settles),
-                batches: divided(batches, &mut body),
-            },
+            Self::Transfer(transfer) => {
+                let RelayedTransfer { session, settles, batches, elsewhere, .. } = transfer;
+                let (session, settles) = (*session, std::mem::take(settles));
+                let batches = divided(batches, &mut body);
+                match std::mem::take(elsewhere) {
+                    none if none.is_empty() => {
+                        RelayCommand::Transfer { id, session, settles, batches }
+                    }
+                    elsewhere => {
+                        RelayCommand::TransferWith { id, session, settles, batches, elsewhere }
+                    }
+                }
+            }
+            Self::Withhold { session, settles, .. } => {
+                RelayCommand::Withhold { id, session: *session, settles: std::mem::take(settles) }
+            }
             Self::Query(query) => {
                 RelayCommand::Query { id, query: operator_request(query, &mut body) }
             }
@@ -147,7 +166,11 @@ impl PendingRequest {
             }
             Self::Settle { .. } if !sent => Some(self),
             Self::Settle { .. } => Some(self.into_repeat()),
-            Self::Transfer { reply, .. } if sent => {
+            Self::Transfer(transfer) if sent => {
+                let _ = transfer.reply.send(Err(Unavailable::Unanswered.into()));
+                None
+            }
+            Self::Withhold { reply, .. } if sent => {
                 let _ = reply.send(Err(Unavailable::Unanswered.into()));
                 None
             }
@@ -194,7 +217,8 @@ impl PendingRequest {
             Self::Settle { settles, reply, .. } => {
                 reply.send(vec![Err(why.clone().into()); settles.len()]);
             }
-            Self::Transfer { reply, .. } => drop(reply.send(Err(why.clone().into()))),
+            Self::Transfer(transfer) => drop(transfer.reply.send(Err(why.clone().into()))),
+            Self::Withhold { reply, .. } => drop(reply.send(Err(why.clone().into()))),
             Self::Query(query) => match query {
                 DriverQuery::Purge { reply, .. } => drop(reply.send(Err(why.clone().into()))),
                 DriverQuery::Remove { reply, .. } => drop(reply.send(Err(why.clone().into()))),
@@ -223,10 +247,17 @@ impl PendingRequest {
                 reply.send(results.collect());
             }
             (
-                Self::Transfer { rows, reply, .. },
+                Self::Transfer(RelayedTransfer { rows, reply, .. }),
                 ReplyContent::Plain(DriverReply::Transferred(result)),
             ) => {
                 drop(reply.send(transferred(result.map_err(Into::into), rows)));
+            }
+            (Self::Withhold { reply, .. }, ReplyContent::Plain(DriverReply::Withheld(result))) => {
+                let withheld = result.map_err(|refused| refused_elsewhere(refused.into()));
+                let unread = Unavailable::Unanswered;
+                let withheld =
+                    withheld.and_then(|items| items.settles().ok_or_else(|| unread.into()));
+                drop(reply.send(withheld));
             }
             (Self::Query(query), ReplyContent::Plain(answer)) => {
                 return on_answer(query, answer);
@@ -331,12 +362,18 @@ fn transferred(
             Ok(UnitResult { rows: appended, sent: Vec::new() })
         }
         Ok(_) => Err(Unavailable::Unanswered.into()),
-        Err(TransferError::Append { batch, source }) => {
+        Err(error) => Err(refused_elsewhere(error)),
+    }
+}
+
+fn refused_elsewhere(error: TransferError) -> TransferError {
+    match error {
+        TransferError::Append { batch, source } => {
             let source: AppendError = elsewhere_append(source);
-            Err(TransferError::Append { batch, source })
+            TransferError::Append { batch, source }
         }
-        Err(TransferError::Unavailable(why)) => Err(elsewhere(why).into()),
-        Err(error) => Err(error),
+        TransferError::Unavailable(why) => elsewhere(why).into(),
+        error => error,
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::frame::MalformedFrame;
 use super::items::{DriverReply, RelayCommand};
-use super::pending_requests::{PendingRequest, RelayedTake, ReplyContent};
+use super::pending_requests::{PendingRequest, RelayedTake, RelayedTransfer, ReplyContent};
 use super::relay_queue::{OutboundItem, RelayError, RelayQueue};
 use super::{Relay, State};
 use crate::drivers::is_of_node;
@@ -85,10 +85,20 @@ impl Relay {
                     PendingRequest::Settle { session, settles, named: None, again, reply };
                 self.request(waiting, now + REMOTE_ANSWERED_WITHIN);
             }
-            Message::Transfer { session, settles, batches, reply } => {
+            Message::Transfer { session, settles, batches, elsewhere, reply } => {
                 let rows = batches.iter().map(AppendBatch::rows).sum();
-                let waiting = PendingRequest::Transfer { session, settles, batches, rows, reply };
+                let transfer =
+                    RelayedTransfer { session, settles, batches, elsewhere, rows, reply };
+                let waiting = PendingRequest::Transfer(transfer);
                 self.request(waiting, now + REMOTE_ANSWERED_WITHIN);
+            }
+            Message::Withhold { session, settles, reply } => {
+                let waiting = PendingRequest::Withhold { session, settles, reply };
+                self.request(waiting, now + REMOTE_ANSWERED_WITHIN);
+            }
+            // Another leader has nothing to restore.
+            Message::Restore { session, number } => {
+                self.send(RelayCommand::Restore { session, number });
             }
             Message::Room { session, connection } => self.on_room(session, connection),
             // The leader's driver gets it from its own log.
@@ -102,6 +112,8 @@ impl Relay {
                     self.for_driver.push(message);
                 }
             }
+            // A driver that begins later knows it from the state.
+            Message::SettledElsewhere { .. } => {}
             // Sent only by another node's relay.
             Message::Present { .. } | Message::Suspend { .. } | Message::Stop => {}
             // The caller handles a missing reply.
@@ -240,8 +252,12 @@ impl PendingRequest {
             Self::Settle { session, settles, again, reply, .. } => {
                 Message::Settle { session, settles, again, reply }
             }
-            Self::Transfer { session, settles, batches, reply, .. } => {
-                Message::Transfer { session, settles, batches, reply }
+            Self::Transfer(transfer) => {
+                let RelayedTransfer { session, settles, batches, elsewhere, reply, .. } = transfer;
+                Message::Transfer { session, settles, batches, elsewhere, reply }
+            }
+            Self::Withhold { session, settles, reply } => {
+                Message::Withhold { session, settles, reply }
             }
             Self::Query(query) => Message::Query(query),
         })

@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
-use base::LeaseGroupId;
-use bytes::Bytes;
+use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
+use bytes::{Bytes, BytesMut};
 use dispatch::{Claim, Selection, SessionId, Settlement};
 use links::{Message, ReceivedMessage};
+use machine::GroupSettle;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use record::{BatchBuilder, BatchOptions, Compression, SharedBatch};
+use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, SharedBatch};
+use shard::append::AppendBatch;
 use shard::delivery::borrowed_credit::BorrowedCredit;
 use shard::delivery::divided_credit::{Change, CreditKind};
 use shard::delivery::error::{RemoveError, SettleError, TakeError};
 use shard::delivery::event::{Delivery, GoneReason};
+use shard::delivery::handle::WithheldSettles;
 use shard::delivery::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use shard::error::Unavailable;
 use shard_peers::wire::relay_head;
@@ -22,7 +25,8 @@ use shard_peers::wire::relay_head;
 use super::delivery_runs::DeliveryRuns;
 use super::frame::{self, BeginRelay, MalformedFrame, RelayId, Reply, Request};
 use super::items::{
-    DriverReply, OperatorRequest, RelayCommand, RelayNotification, TransferRefusal, take_options,
+    DriverReply, OperatorRequest, RelayCommand, RelayNotification, TransferRefusal, WithheldItems,
+    take_options,
 };
 use super::leased_records::LeasedRecords;
 
@@ -95,7 +99,16 @@ fn commands() -> Vec<RelayCommand> {
         },
         RelayCommand::CancelTake { id: 2 },
         RelayCommand::Settle { id: None, session, settles: settles.clone() },
-        RelayCommand::Transfer { id: 3, session, settles, batches: Vec::new() },
+        RelayCommand::Transfer { id: 3, session, settles: settles.clone(), batches: Vec::new() },
+        RelayCommand::Withhold { id: 6, session, settles: settles.clone() },
+        RelayCommand::Restore { session, number: 3 },
+        RelayCommand::TransferWith {
+            id: 7,
+            session,
+            settles,
+            batches: Vec::new(),
+            elsewhere: [(ShardId(2), vec![withheld_settle()])].into(),
+        },
         RelayCommand::Read { session, bytes: 1_000 },
         RelayCommand::Query {
             id: 4,
@@ -106,12 +119,48 @@ fn commands() -> Vec<RelayCommand> {
     ]
 }
 
+fn withheld_settle() -> GroupSettle {
+    GroupSettle { group: GROUP, partition: 1, settled: vec![(5, 2)], attempts: vec![(9, 3)] }
+}
+
+fn dead_letter() -> AppendBatch {
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.push(1, None, Some(b"a dead letter"), &[]).expect("it fits");
+    let bytes = BytesMut::from(&batch.finish()[..]);
+    let header = BatchHeader::parse(&bytes).expect("a batch");
+    AppendBatch::new(PartitionId::new(TopicId(3), 1), header, bytes)
+}
+
+#[test]
+fn withheld_settles_and_their_dead_letters_arrive_unchanged() {
+    let (settles, dead_letters) = (vec![withheld_settle()], vec![dead_letter()]);
+    let sent = WithheldSettles { number: 3, settles, dead_letters };
+    let encoded = postcard::to_stdvec(&WithheldItems::from(sent)).expect("it is encoded");
+    let arrived: WithheldItems = postcard::from_bytes(&encoded).expect("it is decoded");
+    let arrived = arrived.settles().expect("it is valid");
+    assert_eq!((arrived.number, arrived.settles), (3, vec![withheld_settle()]));
+    let [letter] = &arrived.dead_letters[..] else { panic!("one") };
+    assert_eq!(letter.bytes, dead_letter().bytes);
+    assert_eq!(letter.partition, dead_letter().partition);
+
+    let mut broken = dead_letter();
+    let last = broken.bytes.len() - 1;
+    broken.bytes[last] ^= 1;
+    let sent = WithheldSettles { number: 3, settles: vec![], dead_letters: vec![broken] };
+    assert!(WithheldItems::from(sent).settles().is_none(), "its checksum is wrong");
+}
+
 fn notifications(body: &mut Vec<Bytes>) -> Vec<RelayNotification> {
     let (session, consumer) = (1 << 40 | 1, 1 << 40 | 2);
     let runs =
         DeliveryRuns::new(&deliveries(&[(shared(9, Compression::None), vec![1, 2, 5])]), 0, body);
     let refused = TransferRefusal::Settle { item: 1, source: SettleError::NotLeased };
     let unanswered = RemoveError::Unavailable(Unavailable::Unanswered);
+    let withheld = WithheldSettles {
+        number: 3,
+        settles: vec![withheld_settle()],
+        dead_letters: vec![dead_letter()],
+    };
     let answers = [
         DriverReply::Consumed(Ok(true)),
         DriverReply::Cancelled,
@@ -121,6 +170,7 @@ fn notifications(body: &mut Vec<Bytes>) -> Vec<RelayNotification> {
         DriverReply::Counters(Some(Default::default())),
         DriverReply::Purged(Err(unanswered)),
         DriverReply::None,
+        DriverReply::Withheld(Ok(withheld.into())),
     ];
     let mut all = vec![
         RelayNotification::Deliveries { session, weight: 9, runs },

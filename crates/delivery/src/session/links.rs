@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::{HashMap, LeaseGroupId, PartitionId, ShardId};
+use base::{HashMap, LeaseGroupId, Level, PartitionId, ShardId};
 use dispatch::{ConsumerId, SessionId};
 use parking_lot::Mutex;
 use shard::delivery::divided_credit::Notice;
@@ -75,6 +75,11 @@ impl Links {
     /// The only driver, if there is one.
     pub fn only(&self) -> Option<&Handle> {
         self.drivers.only()
+    }
+
+    /// The cluster's level, as this node knows it.
+    pub(crate) fn level(&self) -> Level {
+        self.drivers.level()
     }
 
     /// Sends to the driver of a shard; opens the session there first.

@@ -1,15 +1,19 @@
 //! Transfers whose records are leased in several shards.
 //!
 //! One entry of one log is all or nothing, and so is a transfer whose settles are in one shard: batches for
-//! other shards go there by messages in the same entry. Settles in several shards are one entry per shard, each
-//! atomic by itself, like RabbitMQ's transactions for each queue. All leases are checked before the first
-//! entry. So a transfer with a lost lease does nothing, unless the lease ends between check and entry.
+//! other shards go there by messages in the same entry. Of settles in several shards one shard decides. The others
+//! withhold their records first, so that nothing can refuse the settles any more; then the entry of the deciding
+//! shard has all settles, and sends each other shard its part by a message.
 
-use base::ShardId;
+use std::collections::BTreeMap;
+
+use base::{Level, ShardId};
 use dispatch::Settlement;
+use futures_util::future::try_join_all;
+use machine::GroupSettle;
 use shard::append::{AppendBatch, AppendedBatch};
 use shard::delivery::error::TransferError;
-use shard::delivery::handle::{Message, TransferOutcome};
+use shard::delivery::handle::{Message, TransferOutcome, WithheldSettles};
 use shard::delivery::options::Settle;
 use shard::error::Unavailable;
 use tokio::sync::oneshot;
@@ -22,16 +26,63 @@ pub async fn transfer(
     batches: Vec<AppendBatch>,
 ) -> Result<Vec<Option<AppendedBatch>>, TransferError> {
     let parts = ShardSettles::divide(links, settles, &batches);
-    if parts.len() > 1 {
-        for part in &parts {
-            part.probe(links).await?;
+    let Some((first, others)) = parts.split_first() else { return Ok(Vec::new()) };
+    if others.is_empty() {
+        let moved = first.transfer(links, batches, BTreeMap::new()).await?;
+        return Ok(moved.arrived().await?);
+    }
+    // A transfer with a lost lease does nothing: the session keeps its other leases.
+    try_join_all(parts.iter().map(|part| part.probe(links))).await?;
+    if links.level() < Level::MESSAGE_COMMANDS {
+        return transfer_apart(links, first, others, batches).await;
+    }
+    let own_rows = batches.iter().map(AppendBatch::rows).sum();
+    let mut withheld = Withheld { links, settles: Vec::new() };
+    let (mut batches, mut elsewhere) = (batches, BTreeMap::new());
+    for part in others {
+        let WithheldSettles { number, settles, dead_letters } = part.withhold(links).await?;
+        withheld.settles.push((part.shard, number));
+        batches.extend(dead_letters);
+        elsewhere.insert(part.shard, settles);
+    }
+    let moved = first.transfer(links, batches, elsewhere).await;
+    if !matches!(moved, Err(TransferError::Settle { .. } | TransferError::Append { .. })) {
+        // It took effect, or may have: then the messages end it, or the session's end.
+        withheld.settles.clear();
+    }
+    let mut rows = moved?.arrived().await?;
+    rows.truncate(own_rows);
+    Ok(rows)
+}
+
+/// Settles that drivers withhold for a transfer. Dropped before the transfer is decided, it restores them.
+struct Withheld<'a> {
+    links: &'a Links,
+    /// Their numbers, by shard.
+    settles: Vec<(ShardId, u64)>,
+}
+
+impl Drop for Withheld<'_> {
+    fn drop(&mut self) {
+        let session = self.links.session;
+        for (shard, number) in self.settles.drain(..) {
+            self.links.send(shard, Message::Restore { session, number });
         }
     }
-    let Some((first, others)) = parts.split_first() else { return Ok(Vec::new()) };
-    let moved = first.transfer(links, batches).await?;
+}
+
+/// Below the level of commands in messages: one entry for each shard, each atomic by itself. A lease that ends after
+/// the check leaves a part of the transfer.
+async fn transfer_apart(
+    links: &Links,
+    first: &ShardSettles,
+    others: &[ShardSettles],
+    batches: Vec<AppendBatch>,
+) -> Result<Vec<Option<AppendedBatch>>, TransferError> {
+    let moved = first.transfer(links, batches, BTreeMap::new()).await?;
     for part in others {
         let partly = |error| TransferError::Partly(Box::new(error));
-        part.transfer(links, Vec::new()).await.map_err(partly)?;
+        part.transfer(links, Vec::new(), BTreeMap::new()).await.map_err(partly)?;
     }
     // The other parts need not wait for this.
     Ok(moved.arrived().await?)
@@ -72,10 +123,14 @@ impl ShardSettles {
         parts
     }
 
+    fn settles(&self) -> Vec<Settle> {
+        self.settles.iter().map(|(_, settle)| *settle).collect()
+    }
+
     /// Checks that the session holds all of its leases, by renewing them.
     async fn probe(&self, links: &Links) -> Result<(), TransferError> {
         let settlement = Settlement::Renew { lease_ms: None };
-        let settles = self.settles.iter().map(|(_, settle)| Settle { settlement, ..*settle });
+        let settles = self.settles().into_iter().map(|settle| Settle { settlement, ..settle });
         let (settles, (reply, answer)) = (settles.collect(), oneshot::channel());
         links.send(
             self.shard,
@@ -88,21 +143,34 @@ impl ShardSettles {
         Ok(())
     }
 
+    async fn withhold(&self, links: &Links) -> Result<WithheldSettles, TransferError> {
+        let (session, (reply, answer)) = (links.session, oneshot::channel());
+        links.send(self.shard, Message::Withhold { session, settles: self.settles(), reply });
+        let withheld = answer.await.unwrap_or(Err(Unavailable::Stopping.into()));
+        withheld.map_err(|error| self.error_of_all(error))
+    }
+
     async fn transfer(
         &self,
         links: &Links,
         batches: Vec<AppendBatch>,
+        elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>,
     ) -> Result<TransferOutcome, TransferError> {
-        let (session, (reply, answer)) = (links.session, oneshot::channel());
-        let settles = self.settles.iter().map(|(_, settle)| *settle).collect();
-        links.send(self.shard, Message::Transfer { session, settles, batches, reply });
+        let (session, settles) = (links.session, self.settles());
+        let (reply, answer) = oneshot::channel();
+        links.send(self.shard, Message::Transfer { session, settles, batches, elsewhere, reply });
         let moved = answer.await.unwrap_or(Err(Unavailable::Stopping.into()));
-        moved.map_err(|error| match error {
+        moved.map_err(|error| self.error_of_all(error))
+    }
+
+    /// The error with the item's index among all settles.
+    fn error_of_all(&self, error: TransferError) -> TransferError {
+        match error {
             TransferError::Settle { item, source } => {
                 let item = self.settles.get(item).map_or(item, |(item, _)| *item);
                 TransferError::Settle { item, source }
             }
             error => error,
-        })
+        }
     }
 }

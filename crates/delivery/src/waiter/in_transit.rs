@@ -88,7 +88,7 @@ mod tests {
 
     fn sent() -> (oneshot::Sender<Receipt>, Vec<SentPart>) {
         let (sender, receipt) = oneshot::channel();
-        (sender, vec![SentPart { places: vec![0], receipt }])
+        (sender, vec![SentPart { places: vec![0], has_commands: false, receipt }])
     }
 
     #[tokio::test(start_paused = true)]

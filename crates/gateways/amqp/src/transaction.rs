@@ -1,8 +1,7 @@
 //! `tx`: messages and acknowledgements that take effect together or not at all.
 //!
-//! RabbitMQ promises atomicity for one queue only. Here a commit is one log entry, so it is atomic for all messages
-//! and acknowledgements. Acknowledgements for queues of several shards take one entry per shard, the first of them
-//! with all messages.
+//! RabbitMQ promises atomicity for one queue only. Here one log entry decides on a commit, so it is atomic for all
+//! messages and acknowledgements.
 
 use broker::delivery::{Settle, TransferError};
 

@@ -2,11 +2,13 @@
 //!
 //! * `adoption`: changes of the catalog that a shard adopts
 //! * `documents`: a change of several documents and a topic
+//! * `message`: messages to other shards
 //!
 //! It depends on `moves`, `ids` and `config`, and knows no state.
 
 mod adoption;
 mod documents;
+mod message;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +23,7 @@ use crate::stored::uuid_bytes;
 
 pub use adoption::{AdoptedGroup, AdoptedTopic, Adoption};
 pub use documents::{Check, DocumentChange, DocumentsChange, NewGroup, TopicChange};
+pub use message::{MessageCommand, SentBatch, SentMessage};
 
 /// A change of the state other than an append.
 ///
@@ -200,6 +203,15 @@ pub enum Command {
     /// Ids of records that this entry appends, and of others. Stands alone; it uses the outcomes of
     /// the appends.
     RecordIds(RecordIdsChange),
+    /// A message as by `Send`, with commands. Its batches may be for no partition: without any batch
+    /// it would have no number.
+    SendWith {
+        to: ShardId,
+        batches: Vec<SentBatch>,
+        commands: Vec<MessageCommand>,
+    },
+    /// A command of a message from another shard. Only in the unit of that message.
+    FromMessage(MessageCommand),
 }
 
 base::levels!(Command {
@@ -212,6 +224,7 @@ base::levels!(Command {
         | ResumeChannels | KeepMembers;
     MOVES_SINCE => MovePartitions | CancelMoves | EndMove;
     Level::RECORD_IDS => RecordIds;
+    Level::MESSAGE_COMMANDS => SendWith | FromMessage;
     @ Self::Move(step) => step.level();
     @ Self::ChangeDocuments(change) => change.level();
     @ Self::CreateTopics { topics } => topics.iter().map(Levelled::level).max().unwrap_or_default();
@@ -254,6 +267,21 @@ pub enum Home {
 }
 
 impl Command {
+    /// Whether it sends a message.
+    pub fn is_message(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::SendWith { .. })
+    }
+
+    /// The message that it sends, and the shard that receives it.
+    pub fn sends(&self) -> Option<(ShardId, SentMessage)> {
+        let (to, batches, commands) = match self {
+            Self::Send { to, batches } => (to, batches, &[][..]),
+            Self::SendWith { to, batches, commands } => (to, batches, &commands[..]),
+            _ => return None,
+        };
+        Some((*to, SentMessage { batches: batches.clone(), commands: commands.to_vec() }))
+    }
+
     pub fn home(&self) -> Home {
         match self {
             Self::CreateTopics { .. }
@@ -292,6 +320,8 @@ impl Command {
             | Self::ResumeChannels { .. }
             | Self::Move(_)
             | Self::RecordIds(_)
+            | Self::SendWith { .. }
+            | Self::FromMessage(_)
             | Self::Acknowledged { .. } => Home::Rows,
         }
     }
@@ -340,9 +370,12 @@ impl Command {
                         + gone * 5
                 }
                 Self::ChangeDocuments(change) => change.weight(),
-                Self::Send { batches, .. } => {
-                    batches.iter().map(|batch| 8 + batch.targets.len() * 8).sum()
+                Self::Send { batches, .. } => batches.iter().map(SentBatch::weight).sum(),
+                Self::SendWith { batches, commands, .. } => {
+                    batches.iter().map(SentBatch::weight).sum::<usize>()
+                        + commands.iter().map(MessageCommand::weight).sum::<usize>()
                 }
+                Self::FromMessage(command) => command.weight(),
                 Self::ResumeChannels { sent, taken } => (sent.len() + taken.len()) * 12,
                 Self::MovePartitions { partitions, .. } | Self::CancelMoves { partitions, .. } => {
                     partitions.len() * 5
@@ -385,14 +418,6 @@ pub struct GroupSettle {
     pub settled: Vec<(Offset, u32)>,
     /// Total deliveries of each record; 0 resets it.
     pub attempts: Vec<(Offset, u16)>,
-}
-
-/// A batch of a message, and the other shard's partitions that receive it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SentBatch {
-    /// Size of the batch: the machine does not see its bytes.
-    pub bytes: u32,
-    pub targets: Vec<PartitionId>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 //! those of other shards.
 //!
 //! A message is everything that one unit of the log sends to one shard: batches, and for each the
-//! receiving partitions there. Its batches are appended to the channel, a partition of no topic, so
+//! receiving partitions there; and commands. Its batches are appended to the channel, a partition of no topic, so
 //! that the journal stores their bytes like others. The first offset is the message's number; the
 //! next message's number follows its last offset. Both ends therefore count alike, and no number is
 //! used twice.
@@ -14,7 +14,7 @@ use base::limits::{OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, SHARDS_MAX};
 use base::{Offset, PartitionId, ShardId, SharedMap};
 
 use super::partition::Partition;
-use crate::command::SentBatch;
+use crate::command::SentMessage;
 use crate::entry::{Append, Origin};
 use crate::outcome::{AppendOutcome, EntryEffects, Refusal};
 
@@ -32,8 +32,8 @@ pub struct Outbox {
     /// Starts at the first message that is not acknowledged.
     pub(crate) partition: Partition,
     /// By number.
-    pub(crate) messages: SharedMap<Offset, Arc<[SentBatch]>>,
-    /// See [`bytes_of`].
+    pub(crate) messages: SharedMap<Offset, Arc<SentMessage>>,
+    /// See [`SentMessage::bytes`].
     pub(crate) bytes: u64,
 }
 
@@ -60,8 +60,8 @@ impl Outbox {
     pub fn messages_from(
         &self,
         number: Offset,
-    ) -> impl Iterator<Item = (Offset, &Arc<[SentBatch]>)> {
-        self.messages.range(number..).map(|(&number, batches)| (number, batches))
+    ) -> impl Iterator<Item = (Offset, &Arc<SentMessage>)> {
+        self.messages.range(number..).map(|(&number, message)| (number, message))
     }
 
     /// Whether an unacknowledged message has this number.
@@ -97,32 +97,15 @@ impl Outbox {
         let first = self.messages.first_key_value().map(|(number, _)| *number);
         let begins = if start == end { first.is_none() } else { first == Some(start) };
         let ends = self.messages.keys().all(|number| *number < end);
-        let batches = self.messages.values().all(|batches| is_sound(batches));
-        begins && ends && batches && self.partition.is_sound()
+        let messages = self.messages.values().all(|message| message.is_sound());
+        begins && ends && messages && self.partition.is_sound()
     }
-}
-
-/// Weight of a message in an outbox.
-pub fn bytes_of(batches: &[SentBatch]) -> u64 {
-    batches.iter().map(|batch| weight(u64::from(batch.bytes), batch.targets.len())).sum()
-}
-
-/// Weight in an outbox of a batch of this many bytes for this many partitions.
-pub fn weight(bytes: u64, targets: usize) -> u64 {
-    bytes + (targets * size_of::<PartitionId>()) as u64
 }
 
 /// Whether a message fits next to this many others of this many bytes.
 pub fn has_room(messages: usize, bytes: u64, more: u64) -> bool {
     messages == 0
         || (messages < OUTBOX_MESSAGES_MAX && bytes.saturating_add(more) <= OUTBOX_BYTES_MAX)
-}
-
-fn is_sound(batches: &[SentBatch]) -> bool {
-    let some = |batch: &SentBatch| {
-        !batch.targets.is_empty() && batch.targets.iter().all(|to| to.as_channel().is_none())
-    };
-    !batches.is_empty() && batches.iter().all(some)
 }
 
 impl Channels {
@@ -173,32 +156,38 @@ impl Channels {
         self.outbox_mut(to).partition.append(&append, leader_epoch, now_ms)
     }
 
+    /// Whether any unacknowledged message has commands.
+    pub(crate) fn carry_commands(&self) -> bool {
+        let messages = self.outboxes.values().flat_map(|outbox| outbox.messages.values());
+        messages.into_iter().any(|message| !message.commands.is_empty())
+    }
+
     /// Whether a unit with these appends may send this. Changes nothing.
     pub(crate) fn check_send(
         &self,
         own: ShardId,
         to: ShardId,
-        batches: &[SentBatch],
+        message: &SentMessage,
         appends: &[Append],
     ) -> Result<(), Refusal> {
         let channel = PartitionId::channel_to(to);
         let bodies = appends.iter().filter(|append| append.partition == channel).count();
-        if !is_shard(to) || to == own || bodies != batches.len() || !is_sound(batches) {
+        if !is_shard(to) || to == own || bodies != message.batches.len() || !message.is_sound() {
             return Err(Refusal::NotAMessage);
         }
         let held = self.outbox(to).map_or((0, 0), |outbox| (outbox.len(), outbox.bytes()));
-        match has_room(held.0, held.1, bytes_of(batches)) {
+        match has_room(held.0, held.1, message.bytes()) {
             true => Ok(()),
             false => Err(Refusal::OutboxFull { to, messages: held.0, bytes: held.1 }),
         }
     }
 
     /// Registers a message whose batches are about to be appended.
-    pub(crate) fn send(&mut self, to: ShardId, batches: &[SentBatch]) {
+    pub(crate) fn send(&mut self, to: ShardId, message: SentMessage) {
         let outbox = self.outbox_mut(to);
         let number = outbox.partition.next_offset();
-        outbox.messages.insert(number, batches.into());
-        outbox.bytes = outbox.bytes.saturating_add(bytes_of(batches));
+        outbox.bytes = outbox.bytes.saturating_add(message.bytes());
+        outbox.messages.insert(number, Arc::new(message));
     }
 
     /// The other shard has all messages below. Repeating an acknowledgement is no error.
@@ -220,10 +209,10 @@ impl Channels {
             return Ok(());
         }
         let outbox = self.outbox_mut(to);
-        while let Some((&number, batches)) = outbox.messages.first_key_value()
+        while let Some((&number, message)) = outbox.messages.first_key_value()
             && number < below
         {
-            outbox.bytes = outbox.bytes.saturating_sub(bytes_of(batches));
+            outbox.bytes = outbox.bytes.saturating_sub(message.bytes());
             outbox.messages.remove(&number);
         }
         outbox.partition.advance_start(below);

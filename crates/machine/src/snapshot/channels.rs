@@ -1,30 +1,38 @@
-//! Channels of a shard (version 5).
+//! Channels of a shard (version 5; version 10 with commands in messages).
 //!
 //! ```text
 //! ChannelsV5, outboxes x (OutboxV5, PartitionV1, its MessageV5s) by shard, sources x ExpectedV5 by shard
+//! in version 10 MessageV10s in place of MessageV5s
 //! ```
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base::limits::SHARDS_MAX;
 use base::{PartitionId, ShardId, SharedMap, TopicId};
 
-use super::{inconsistent, put, take};
-use crate::command::SentBatch;
+use super::{MESSAGE_COMMANDS_SINCE, inconsistent, put, take};
+use crate::command::{SentBatch, SentMessage};
 use crate::entry::DecodeError;
-use crate::rows::channels::{Channels, Outbox, bytes_of};
+use crate::rows::channels::{Channels, Outbox};
 use crate::rows::partition::Partition;
-use crate::stored::{ChannelsV5, ExpectedV5, MessageV5, OutboxV5, PartitionV1, SentBatchV5};
+use crate::stored::{
+    ChannelsV5, ExpectedV5, MessageV5, MessageV10, OutboxV5, PartitionV1, SentBatchV5,
+};
 
-pub(super) fn encode(channels: &Channels, mut bytes: Vec<u8>) -> Vec<u8> {
+pub(super) fn encode(channels: &Channels, version: u16, mut bytes: Vec<u8>) -> Vec<u8> {
     let (outboxes, sources) = (channels.outboxes.len() as u64, channels.expected.len() as u64);
     bytes = put(bytes, &ChannelsV5 { outboxes, sources });
     for (to, outbox) in channels.outboxes() {
         bytes = put(bytes, &OutboxV5 { to: to.0, messages: outbox.len() as u64 });
         bytes = put(bytes, &outbox.partition.stored());
-        for (number, batches) in outbox.messages_from(0) {
-            let batches = batches.iter().map(SentBatchV5::from).collect();
-            bytes = put(bytes, &MessageV5 { number, batches });
+        for (number, message) in outbox.messages_from(0) {
+            let batches = message.batches.iter().map(SentBatchV5::from).collect();
+            let commands = Cow::Borrowed(&message.commands[..]);
+            bytes = match version {
+                MESSAGE_COMMANDS_SINCE.. => put(bytes, &MessageV10 { number, batches, commands }),
+                _ => put(bytes, &MessageV5 { number, batches }),
+            };
         }
     }
     for (from, &number) in &channels.expected {
@@ -33,7 +41,11 @@ pub(super) fn encode(channels: &Channels, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn decode(own: ShardId, body: &mut &[u8]) -> Result<Channels, DecodeError> {
+pub(super) fn decode(
+    own: ShardId,
+    version: u16,
+    body: &mut &[u8],
+) -> Result<Channels, DecodeError> {
     let stored: ChannelsV5 = take(body, "channels")?;
     let mut channels = Channels::default();
     let is_other = |shard: u32| ShardId(shard) != own && (1..=SHARDS_MAX).contains(&shard);
@@ -42,10 +54,14 @@ pub(super) fn decode(own: ShardId, body: &mut &[u8]) -> Result<Channels, DecodeE
         let partition = Partition::from(take::<PartitionV1>(body, "a channel")?);
         let (mut messages, mut bytes) = (SharedMap::default(), 0_u64);
         for _ in 0..count {
-            let MessageV5 { number, batches } = take(body, "a message")?;
-            let batches: Arc<[SentBatch]> = batches.into_iter().map(SentBatch::from).collect();
-            bytes = bytes.saturating_add(bytes_of(&batches));
-            if messages.insert(number, batches).is_some() {
+            let MessageV10 { number, batches, commands } = match version {
+                MESSAGE_COMMANDS_SINCE.. => take(body, "a message")?,
+                _ => MessageV10::from(take::<MessageV5>(body, "a message")?),
+            };
+            let batches = batches.into_iter().map(SentBatch::from).collect();
+            let message = SentMessage { batches, commands: commands.into_owned() };
+            bytes = bytes.saturating_add(message.bytes());
+            if messages.insert(number, Arc::new(message)).is_some() {
                 return Err(inconsistent("message", number));
             }
         }
@@ -67,6 +83,12 @@ pub(super) fn decode(own: ShardId, body: &mut &[u8]) -> Result<Channels, DecodeE
         return Err(inconsistent("channels", "without any"));
     }
     Ok(channels)
+}
+
+impl From<MessageV5> for MessageV10<'_> {
+    fn from(MessageV5 { number, batches }: MessageV5) -> Self {
+        Self { number, batches, commands: Cow::Borrowed(&[]) }
+    }
 }
 
 impl From<&SentBatch> for SentBatchV5 {

@@ -6,7 +6,7 @@
 //! magic "PRMS" | version u16 | level u16 | CRC32C of the body u32   (little-endian)
 //! level: the cluster's when it was written; 0: the first. Any other is prefixed to the body for the checksum
 //! body, in postcard's encoding: versions 1 to 3 as in `whole`,
-//!       versions 4 to 9: RoleV4, then as in `catalog` or `rows`
+//!       versions 4 to 10: RoleV4, then as in `catalog` or `rows`
 //! ```
 
 use base::checksum::{crc32c, crc32c_append};
@@ -44,7 +44,10 @@ const BROUGHT_SINCE: u16 = 8;
 /// The first version with ids of records. It is written only if ids were stored, which requires
 /// [`Level::RECORD_IDS`].
 const RECORD_IDS_SINCE: u16 = 9;
-const _: () = assert!(RECORD_IDS_SINCE as u32 == Format::MachineSnapshot.newest(Levels::OURS.max));
+/// The first version with commands in messages; likewise written only if there are some.
+const MESSAGE_COMMANDS_SINCE: u16 = 10;
+const NEWEST: u16 = MESSAGE_COMMANDS_SINCE;
+const _: () = assert!(NEWEST as u32 == Format::MachineSnapshot.newest(Levels::OURS.max));
 const HEADER_BYTES: usize = 12;
 
 /// A state at one moment, for another thread to encode. It shares everything with the captured
@@ -142,8 +145,8 @@ fn open(can: Levels, bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
         return Err(DecodeError::Level { needed, can });
     }
     let version = u16::from_le_bytes([v0, v1]);
-    if !(1..=RECORD_IDS_SINCE).contains(&version) {
-        let (found, known) = (version.into(), RECORD_IDS_SINCE.into());
+    if !(1..=NEWEST).contains(&version) {
+        let (found, known) = (version.into(), NEWEST.into());
         return Err(DecodeError::UnknownVersion { found, known });
     }
     let (expected, found) = (u32::from_le_bytes([c0, c1, c2, c3]), checksum(needed.0, body));

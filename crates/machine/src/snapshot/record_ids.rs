@@ -6,7 +6,7 @@
 
 use base::TopicId;
 
-use super::{inconsistent, put, take};
+use super::{RECORD_IDS_SINCE, inconsistent, put, take};
 use crate::entry::DecodeError;
 use crate::ids::KnownId;
 use crate::rows::Rows;
@@ -49,6 +49,7 @@ pub(super) fn encode(image: &RecordIdsImage, mut bytes: Vec<u8>) -> Vec<u8> {
 
 pub(super) fn decode(
     rows: &mut Rows,
+    version: u16,
     parts: &PartsV9,
     body: &mut &[u8],
 ) -> Result<(), DecodeError> {
@@ -79,7 +80,7 @@ pub(super) fn decode(
         }
         restored.ok_or_else(wrong)?;
     }
-    if ids.is_unused() {
+    if ids.is_unused() && version == RECORD_IDS_SINCE {
         return Err(inconsistent("ids of records", "without any"));
     }
     rows.record_ids = ids;

@@ -1,6 +1,6 @@
 //! The rows of a shard (version 4; with channels version 5; with members of groups version 6; with
 //! moved partitions version 7; with rows brought by other nodes version 8; with ids of records
-//! version 9).
+//! version 9; with commands in messages version 10).
 //!
 //! ```text
 //! RowsV4, topics x (TopicRowsV4, its PartitionV1s) by id,
@@ -11,6 +11,7 @@
 //! in version 7 in place of both: PartsV7, members and channels as above if flagged, then the format of `moves`
 //! in version 8 PartsV8 in its place, and at the end the format of `requests`
 //! in version 9 PartsV9 in its place, and at the end the format of `record_ids`
+//! in version 10 the same, with another form of messages in `channels`
 //! ```
 
 use std::sync::Arc;
@@ -19,8 +20,9 @@ use base::limits::PARTITIONS_PER_TOPIC_MAX;
 use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, Stripe, TopicId};
 
 use super::{
-    APART_SINCE, BROUGHT_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MOVES_SINCE, RECORD_IDS_SINCE,
-    channels, inconsistent, moves, put, record_ids, requests, take, with_room_for,
+    APART_SINCE, BROUGHT_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MESSAGE_COMMANDS_SINCE,
+    MOVES_SINCE, RECORD_IDS_SINCE, channels, inconsistent, moves, put, record_ids, requests, take,
+    with_room_for,
 };
 use crate::entry::DecodeError;
 use crate::group_name::validate_group_name;
@@ -82,6 +84,7 @@ impl RowsImage {
     /// The oldest version that can represent all of it.
     pub(super) fn version(&self) -> u16 {
         match (self.memberships.is_empty(), self.has_channels()) {
+            _ if self.channels.carry_commands() => MESSAGE_COMMANDS_SINCE,
             _ if !self.record_ids.is_unused => RECORD_IDS_SINCE,
             _ if !self.requests.is_empty() => BROUGHT_SINCE,
             _ if self.moves() > 0 => MOVES_SINCE,
@@ -125,11 +128,11 @@ impl RowsImage {
         let channels = self.has_channels();
         let topics = self.moves();
         let nodes = self.requests.nodes.len() as u64;
-        let ids = &self.record_ids;
-        if topics > 0 || nodes > 0 || !ids.is_unused {
+        let (ids, version) = (&self.record_ids, self.version());
+        if version >= MOVES_SINCE {
             let members = !self.memberships.is_empty();
-            bytes = match nodes {
-                _ if !ids.is_unused => {
+            bytes = match version {
+                RECORD_IDS_SINCE.. => {
                     let (with_ids, ids_complete) = (ids.topics.len() as u64, ids.complete);
                     let ids_forgotten_early = ids.forgotten_early;
                     put(
@@ -145,14 +148,14 @@ impl RowsImage {
                         },
                     )
                 }
-                0 => put(bytes, &PartsV7 { members, channels, topics }),
-                _ => put(bytes, &PartsV8 { members, channels, topics, nodes }),
+                BROUGHT_SINCE => put(bytes, &PartsV8 { members, channels, topics, nodes }),
+                _ => put(bytes, &PartsV7 { members, channels, topics }),
             };
             if members {
                 bytes = put_memberships(bytes, &self.memberships, channels);
             }
             if channels {
-                bytes = channels::encode(&self.channels, bytes);
+                bytes = channels::encode(&self.channels, version, bytes);
             }
             bytes = moves::encode(self.topics.values().map(|topic| &**topic), bytes);
             bytes = requests::encode(&self.requests, bytes);
@@ -161,7 +164,7 @@ impl RowsImage {
         if !self.memberships.is_empty() {
             bytes = put_memberships(bytes, &self.memberships, channels);
         }
-        if channels { channels::encode(&self.channels, bytes) } else { bytes }
+        if channels { channels::encode(&self.channels, version, bytes) } else { bytes }
     }
 }
 
@@ -214,7 +217,7 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
             (rows.memberships, _) = take_memberships(body)?;
         }
         if channels {
-            rows.channels = channels::decode(ShardId(shard), body)?;
+            rows.channels = channels::decode(ShardId(shard), version, body)?;
         }
         if topics > 0 || version == MOVES_SINCE {
             moves::decode(rows, topics, body)?;
@@ -222,8 +225,8 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
         if nodes > 0 || version == BROUGHT_SINCE {
             rows.requests = requests::decode(nodes, body)?;
         }
-        if version == RECORD_IDS_SINCE {
-            record_ids::decode(rows, &parts, body)?;
+        if version >= RECORD_IDS_SINCE {
+            record_ids::decode(rows, version, &parts, body)?;
         }
         return Ok(state);
     }
@@ -232,7 +235,7 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
         (rows.memberships, with_channels) = take_memberships(body)?;
     }
     if with_channels {
-        rows.channels = channels::decode(ShardId(shard), body)?;
+        rows.channels = channels::decode(ShardId(shard), version, body)?;
     }
     Ok(state)
 }

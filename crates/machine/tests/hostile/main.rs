@@ -72,9 +72,9 @@ fn every_change_is_noticed(state: &State) {
 #[test]
 fn another_version_is_refused_by_its_number() {
     let mut bytes = state().encode();
-    for version in [0, 10] {
+    for version in [0, 11] {
         bytes[4] = version;
-        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 9 };
+        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 10 };
         assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
     }
     let mut head = encode_head(0, &[], &[]).to_vec();

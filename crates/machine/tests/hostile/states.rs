@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Adoption, Append, Command, CommitOffset, Entry, EntryEffects, GroupSettle, NewTopic, Origin,
-    RowSequence, SentBatch, State, Unit,
+    Adoption, Append, Command, CommitOffset, Entry, EntryEffects, GroupSettle, MessageCommand,
+    NewTopic, Origin, RowSequence, SentBatch, State, Unit,
 };
 use uuid::Uuid;
 
@@ -167,8 +167,39 @@ fn with_members(mut rows: State) -> State {
     rows
 }
 
+/// With a message that has a command and no target.
+fn with_message_command(mut rows: State) -> State {
+    let to = ShardId(2);
+    let channel = PartitionId::channel_to(to);
+    let append = Append {
+        partition: channel,
+        base_offset: rows.rows.partition(channel).expect("a channel").next_offset(),
+        span: 1,
+        leader_epoch: 9,
+        max_timestamp: 5,
+        producer_id: -1,
+        producer_epoch: -1,
+        base_sequence: -1,
+    };
+    let (settled, attempts) = (vec![(1, 2)], vec![(3, 4)]);
+    let settle = GroupSettle { group: LeaseGroupId(1), partition: 1, settled, attempts };
+    let commands = vec![MessageCommand::Settle { settles: vec![settle] }];
+    let batches = vec![SentBatch { bytes: 78, targets: vec![] }];
+    let entry = Entry {
+        now_ms: 9,
+        leader_epoch: Some(9),
+        appends: &[append],
+        commands: &[Command::SendWith { to, batches, commands }],
+        units: &[Unit { appends: 1, commands: 1, ..Unit::default() }],
+    };
+    let mut applied = EntryEffects::new();
+    rows.apply(&entry, &mut applied);
+    assert!(applied.commands.iter().all(Result::is_ok), "{applied:?}");
+    rows
+}
+
 /// A state of each role, one with channels, one with members of groups, and one with both.
-pub(super) fn states() -> [State; 7] {
+pub(super) fn states() -> [State; 8] {
     let (mut catalog, rows) = state().split();
     // A deleted topic is remembered, too.
     let entry = Entry { now_ms: 7, appends: &[], commands: &commands(), ..Entry::default() };
@@ -176,7 +207,8 @@ pub(super) fn states() -> [State; 7] {
     let channels = with_channels(rows.clone());
     let (members, all) = (with_members(rows.clone()), with_members(channels.clone()));
     let brought = with_brought(all.clone());
-    [state(), catalog, rows, channels, members, all, brought]
+    let message_command = with_message_command(all.clone());
+    [state(), catalog, rows, channels, members, all, brought, message_command]
 }
 
 /// With rows brought by two nodes, one of which was refused.

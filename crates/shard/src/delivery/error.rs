@@ -46,8 +46,8 @@ pub enum SettleError {
 pub enum TransferError {
     #[error("item {item} cannot be settled: {source}")]
     Settle { item: usize, source: SettleError },
-    /// Records of several shards were to be settled. Those of one shard are, with everything that was to be
-    /// appended. The others are not.
+    /// Below [`base::Level::MESSAGE_COMMANDS`]: of records of several shards those of one shard are settled, with
+    /// everything that was to be appended. The others are not.
     #[error("a part of it took effect, and the rest did not: {0}")]
     Partly(Box<TransferError>),
     /// A dead letter of a rejected record, if the transfer has no batch of this number.

@@ -1,13 +1,14 @@
 //! Handle to a driver: its messages and requests, and the data that it shares with the sequencer. It depends on
 //! neither the driver nor its parts, so that the shard, the sequencer and sessions can have it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{LeaseGroupId, Offset, PartitionId};
+use base::{LeaseGroupId, Offset, PartitionId, ShardId};
 use bytes::Bytes;
 use dispatch::{Claim, ConsumerId, LeaseView, SessionId};
 use machine::outcome::EntryEffects;
-use machine::{ALL_PARTITIONS, Command, Outcome};
+use machine::{ALL_PARTITIONS, Command, GroupSettle, MessageCommand, Outcome};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
@@ -103,7 +104,25 @@ pub enum Message {
         session: SessionId,
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
+        /// Settles that the drivers of other shards have withheld for it.
+        elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>,
         reply: oneshot::Sender<TransferResult>,
+    },
+    /// The settles of a transfer that another shard decides: ends the leases, and withholds the records from
+    /// delivery until the message of that shard, `Restore`, or the end of the session.
+    Withhold {
+        session: SessionId,
+        settles: Vec<Settle>,
+        reply: oneshot::Sender<WithholdResult>,
+    },
+    /// The other shard refused the transfer: its records are available again.
+    Restore {
+        session: SessionId,
+        number: u64,
+    },
+    /// A message from another shard settled these records.
+    SettledElsewhere {
+        settles: Vec<GroupSettle>,
     },
     /// A session's leases, by group: of leaders in earlier terms, and those of a suspended session.
     Present {
@@ -160,10 +179,13 @@ impl Message {
             | Self::Take { session, .. }
             | Self::Settle { session, .. }
             | Self::Transfer { session, .. }
+            | Self::Withhold { session, .. }
+            | Self::Restore { session, .. }
             | Self::Present { session, .. }
             | Self::Room { session, .. } => Some(*session),
             Self::Presented { .. }
             | Self::Moved { .. }
+            | Self::SettledElsewhere { .. }
             | Self::Overflowed { .. }
             | Self::Query(_)
             | Self::RecordHistory { .. }
@@ -186,10 +208,15 @@ impl Message {
             Self::Transfer { reply, .. } => {
                 let _ = reply.send(Err(why.clone().into()));
             }
+            Self::Withhold { reply, .. } => {
+                let _ = reply.send(Err(why.clone().into()));
+            }
             Self::Overflowed { answers, reply, .. } => {
                 let _ = reply.send(answers);
             }
             Self::Open { .. }
+            | Self::Restore { .. }
+            | Self::SettledElsewhere { .. }
             | Self::Close { .. }
             | Self::Suspend { .. }
             | Self::Grant { .. }
@@ -222,6 +249,18 @@ pub struct ConsumerRegistration {
 /// Places of a transfer's batches, in the log or in flight to another shard.
 pub type TransferOutcome = UnitResult<Option<AppendedBatch>>;
 pub type TransferResult = Result<TransferOutcome, TransferError>;
+
+/// Settles that take effect by the entry of another shard.
+#[derive(Debug)]
+pub struct WithheldSettles {
+    /// Names them to the driver.
+    pub number: u64,
+    pub settles: Vec<GroupSettle>,
+    /// Dead letters of rejected records, to be appended with them.
+    pub dead_letters: Vec<AppendBatch>,
+}
+
+pub type WithholdResult = Result<WithheldSettles, TransferError>;
 
 /// A query or change by an operator that needs the driver's volatile state. A reply of `None` means that the
 /// group does not exist.
@@ -334,7 +373,12 @@ impl Handle {
             });
             self.send(Message::Moved { group, partition, sought });
         }
-        for outcome in &applied.commands {
+        for (command, outcome) in commands.iter().zip(&applied.commands) {
+            if let (Command::FromMessage(MessageCommand::Settle { settles }), Ok(_)) =
+                (command, outcome)
+            {
+                self.send(Message::SettledElsewhere { settles: settles.clone() });
+            }
             if let Ok(Outcome::LeaseGroup(group)) = outcome {
                 let (group, partition) = (*group, ALL_PARTITIONS);
                 self.send(Message::Moved { group, partition, sought: false });

@@ -194,9 +194,7 @@ impl Proposal {
                 }
                 self.add_appends(batches, from, reply, context);
             }
-            Request::Unit { batches, commands, reply } => {
-                self.add_unit(batches, commands, reply, context);
-            }
+            Request::Unit { content, reply } => self.add_unit(content, reply, context),
             Request::Receive { message, reply } => self.add_message(message, reply, context),
             Request::Import { step, batches, reply } => {
                 self.add_import(step, batches, reply, context);

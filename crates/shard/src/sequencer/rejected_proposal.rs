@@ -3,7 +3,6 @@
 use base::{HashMap, Offset, PartitionId};
 use bytes::{Bytes, BytesMut};
 use journal::Body;
-use machine::rows::channels::bytes_of;
 use machine::{Command, Unit};
 use record::BatchHeader;
 
@@ -77,8 +76,8 @@ impl ProposalContent {
         }
         for command in &self.commands {
             ahead.record_command(command, ticket, &mut touched);
-            if let Command::Send { to, batches } = command {
-                ahead.record_sent(*to, bytes_of(batches), &mut touched);
+            if let Some((to, message)) = command.sends() {
+                ahead.record_sent(to, message.bytes(), &mut touched);
             }
         }
         for origin in self.units.iter().filter_map(|unit| unit.origin) {

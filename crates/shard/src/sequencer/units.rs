@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 
 use base::{Offset, PartitionId, ShardId};
 use bytes::BytesMut;
-use machine::rows::channels::{self, ArrivalOrder, bytes_of};
-use machine::{Command, SentBatch, Unit};
+use machine::rows::channels::{self, ArrivalOrder};
+use machine::{Command, MessageCommand, SentBatch, SentMessage, Unit};
+use record::{BatchBuilder, BatchHeader, BatchOptions};
 use tokio::sync::oneshot;
 
 use super::limits;
@@ -18,36 +19,45 @@ use super::limits::refused_for_space;
 use super::proposal::{BatchBytes, Context, Proposal, refused, span};
 use crate::append::AppendBatch;
 use crate::error::{AppendError, Unavailable};
-use crate::pending::{MessageRow, PendingMessage, PendingUnit, Slot};
+use crate::pending::{MessageRow, PendingMessage, PendingUnit, Slot, UnitMessage};
 use crate::receipts::Receipt;
-use crate::request::{Message, ReceiveError, UnitAnswer};
+use crate::request::{Message, ReceiveError, UnitAnswer, UnitContent};
 
 /// A unit's batches by the shards of their rows.
 struct SplitUnit {
     here: Vec<AppendBatch>,
     /// Positions of the rows of `here` among all rows of the unit.
     places: Vec<usize>,
-    there: BTreeMap<ShardId, Vec<AppendBatch>>,
-    places_there: BTreeMap<ShardId, Vec<usize>>,
+    there: BTreeMap<ShardId, PartThere>,
 }
 
-/// Returns the other shards that have any of these partitions.
-pub(super) fn shards_there(batches: &[AppendBatch], context: &Context<'_>) -> Vec<ShardId> {
+/// A unit's part for another shard.
+#[derive(Default)]
+struct PartThere {
+    batches: Vec<AppendBatch>,
+    /// Positions of its rows among all rows of the unit, then that of its commands.
+    places: Vec<usize>,
+    commands: Vec<MessageCommand>,
+}
+
+/// Returns the other shards with a part of the unit.
+pub(super) fn shards_there(content: &UnitContent, context: &Context<'_>) -> Vec<ShardId> {
     let state = context.state;
     // With one shard, no partition is elsewhere.
     if state.catalog.shard_count() <= 1 {
         return Vec::new();
     }
-    let partitions = batches.iter().flat_map(AppendBatch::partitions);
+    let partitions = content.batches.iter().flat_map(AppendBatch::partitions);
     let mut shards: Vec<ShardId> = partitions.filter_map(|it| state.elsewhere(it)).collect();
+    shards.extend(content.elsewhere.keys());
     shards.sort_unstable();
     shards.dedup();
     shards
 }
 
-/// Returns the first of these shards whose outbox has no room for messages with these batches.
+/// Returns the first of these shards whose outbox has no room for its part.
 pub(super) fn full_outbox(
-    batches: &[AppendBatch],
+    content: &UnitContent,
     shards: &[ShardId],
     context: &Context<'_>,
 ) -> Option<ShardId> {
@@ -56,24 +66,25 @@ pub(super) fn full_outbox(
             let goes = |partition: &PartitionId| context.state.elsewhere(*partition) == Some(to);
             match batch.partitions().filter(goes).count() {
                 0 => 0,
-                targets => channels::weight(batch.bytes.len() as u64, targets),
+                targets => SentBatch::bytes_of(batch.bytes.len() as u64, targets),
             }
         };
-        batches.iter().map(weight).sum::<u64>()
+        let commands = content.elsewhere.get(&to).into_iter().flatten();
+        content.batches.iter().map(weight).sum::<u64>()
+            + commands.map(|command| command.weight() as u64).sum::<u64>()
     };
-    shards.iter().copied().find(|&to| {
-        let outbox = context.state.rows.channels().outbox(to);
-        let (messages, bytes) = outbox.map_or((0, 0), |outbox| (outbox.len(), outbox.bytes()));
-        let (more_messages, more_bytes) = context.ahead.sent(to);
-        !channels::has_room(messages + more_messages, bytes + more_bytes, of_shard(to))
-    })
+    shards.iter().copied().find(|&to| !has_room(to, of_shard(to), context))
 }
 
 impl SplitUnit {
-    fn of(batches: Vec<AppendBatch>, context: &Context<'_>) -> Self {
+    fn of(
+        batches: Vec<AppendBatch>,
+        elsewhere: BTreeMap<ShardId, Vec<MessageCommand>>,
+        context: &Context<'_>,
+    ) -> Self {
         let (here, places) = (Vec::with_capacity(batches.len()), Vec::new());
-        let (there, places_there) = (BTreeMap::new(), BTreeMap::new());
-        let mut divided = Self { here, places, there, places_there };
+        let there: BTreeMap<ShardId, PartThere> = BTreeMap::new();
+        let mut divided = Self { here, places, there };
         let mut place = 0;
         for batch in batches {
             let mut rows: BTreeMap<Option<ShardId>, Vec<PartitionId>> = BTreeMap::new();
@@ -82,7 +93,7 @@ impl SplitUnit {
                 rows.entry(shard).or_default().push(partition);
                 match shard {
                     None => divided.places.push(place),
-                    Some(to) => divided.places_there.entry(to).or_default().push(place),
+                    Some(to) => divided.there.entry(to).or_default().places.push(place),
                 }
                 place += 1;
             }
@@ -107,16 +118,23 @@ impl SplitUnit {
                 let part = AppendBatch { partition, also: partitions, ..part };
                 match shard {
                     None => divided.here.push(part),
-                    Some(to) => divided.there.entry(to).or_default().push(part),
+                    Some(to) => divided.there.entry(to).or_default().batches.push(part),
                 }
             }
+        }
+        for (to, commands) in elsewhere {
+            let part = divided.there.entry(to).or_default();
+            part.places.push(place);
+            part.commands = commands;
+            place += 1;
         }
         divided
     }
 
     /// Returns why the whole unit is rejected.
     fn refused(&self, context: &Context<'_>) -> Option<AppendError> {
-        let of_other = self.there.values().flatten().find(|batch| batch.expect.is_some());
+        let there = self.there.values().flat_map(|part| &part.batches);
+        let of_other = there.into_iter().find(|batch| batch.expect.is_some());
         if let Some(batch) = of_other {
             return Some(AppendError::ExpectedElsewhere(batch.partition));
         }
@@ -125,15 +143,38 @@ impl SplitUnit {
         {
             return Some(full);
         }
-        let shards: Vec<ShardId> = self.there.keys().copied().collect();
-        let full = shards
-            .iter()
-            .find_map(|to| full_outbox(&self.there[to], std::slice::from_ref(to), context));
-        match full {
+        let full = self.there.iter().find(|(to, part)| !part.has_room(**to, context));
+        match full.map(|(to, _)| *to) {
             Some(to) => Some(AppendError::OutboxFull { to }),
             None => refused(&self.here, context),
         }
     }
+}
+
+impl PartThere {
+    fn has_room(&self, to: ShardId, context: &Context<'_>) -> bool {
+        let of_batch =
+            |batch: &AppendBatch| SentBatch::bytes_of(batch.bytes.len() as u64, batch.rows());
+        let commands = self.commands.iter().map(|command| command.weight() as u64);
+        let bytes = self.batches.iter().map(of_batch).sum::<u64>() + commands.sum::<u64>();
+        has_room(to, bytes, context)
+    }
+}
+
+/// Whether one more message of this many bytes fits into the outbox.
+fn has_room(to: ShardId, bytes: u64, context: &Context<'_>) -> bool {
+    let outbox = context.state.rows.channels().outbox(to);
+    let (messages, held) = outbox.map_or((0, 0), |outbox| (outbox.len(), outbox.bytes()));
+    let (more_messages, more_bytes) = context.ahead.sent(to);
+    channels::has_room(messages + more_messages, held + more_bytes, bytes)
+}
+
+/// The batch of a message's commands, which gives the message its number where it has no other.
+fn command_batch() -> (BatchHeader, BytesMut) {
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.push(0, None, None, &[]).expect("an empty record fits");
+    let bytes = BytesMut::from(&batch.finish()[..]);
+    (BatchHeader::parse(&bytes).expect("it was built just now"), bytes)
 }
 
 impl Proposal {
@@ -141,29 +182,26 @@ impl Proposal {
     /// rejected is answered without an entry.
     pub(super) fn add_unit(
         &mut self,
-        batches: Vec<AppendBatch>,
-        mut commands: Vec<Command>,
+        content: UnitContent,
         reply: oneshot::Sender<UnitAnswer>,
         context: &mut Context<'_>,
     ) {
-        debug_assert!(!batches.is_empty(), "commands alone need no unit");
-        let rows = batches.iter().map(AppendBatch::rows).sum();
-        let elsewhere = !shards_there(&batches, context).is_empty();
-        let divided = match elsewhere {
-            true => SplitUnit::of(batches, context),
-            false => SplitUnit {
-                here: batches,
-                places: (0..rows).collect(),
-                there: BTreeMap::new(),
-                places_there: BTreeMap::new(),
-            },
+        let rows = content.rows();
+        debug_assert!(rows > 0, "commands alone need no unit");
+        let has_parts_there = !shards_there(&content, context).is_empty();
+        let UnitContent { batches, mut commands, elsewhere } = content;
+        let divided = match has_parts_there {
+            true => SplitUnit::of(batches, elsewhere, context),
+            false => {
+                SplitUnit { here: batches, places: (0..rows).collect(), there: BTreeMap::new() }
+            }
         };
         if let Some(refused) = divided.refused(context) {
             let slots = (0..rows).map(|_| Slot::Refused(refused.clone())).collect();
             self.pending_units.push(PendingUnit { slots, sent: Vec::new(), reply });
             return;
         }
-        let SplitUnit { here, places, there, mut places_there } = divided;
+        let SplitUnit { here, places, there } = divided;
         let first_append = self.bodies.len();
         let mut slots = Vec::with_capacity(rows);
         for batch in here {
@@ -173,13 +211,13 @@ impl Proposal {
         let mut sent = Vec::new();
         if !there.is_empty() {
             let mut placed: Vec<(usize, Slot)> = places.into_iter().zip(slots).collect();
-            for (to, batches) in there {
-                let (number, command, bodies) = self.send(to, batches, context);
+            for (to, PartThere { batches, places, commands: there }) in there {
+                let has_commands = !there.is_empty();
+                let (number, command, bodies) = self.send(to, batches, there, context);
                 commands.push(command);
-                let places = places_there.remove(&to).unwrap_or_default();
                 let sent_as = |(place, body): (&usize, usize)| (*place, Slot::Sent { body });
                 placed.extend(places.iter().zip(bodies).map(sent_as));
-                sent.push((to, number, places));
+                sent.push(UnitMessage { to, number, places, has_commands });
             }
             placed.sort_unstable_by_key(|(place, _)| *place);
             slots = placed.into_iter().map(|(_, slot)| slot).collect();
@@ -195,27 +233,43 @@ impl Proposal {
         self.pending_units.push(PendingUnit { slots, sent, reply });
     }
 
-    /// Puts a message into an outbox. Returns its number, the command for it, and the body of each of its rows.
+    /// Puts a message into an outbox. Returns its number, the command for it, and the body of each of its rows, then
+    /// that of its commands.
     fn send(
         &mut self,
         to: ShardId,
         batches: Vec<AppendBatch>,
+        commands: Vec<MessageCommand>,
         context: &mut Context<'_>,
     ) -> (Offset, Command, Vec<usize>) {
         let channel = PartitionId::channel_to(to);
         let (mut sent, mut bodies) = (Vec::with_capacity(batches.len()), Vec::new());
         let first = self.channel_end(channel, context);
-        for batch in batches {
+        let mut push = |header: &BatchHeader, bytes: BytesMut, targets: Vec<PartitionId>| {
             let base_offset = self.channel_end(channel, context);
+            sent.push(SentBatch { bytes: bytes.len() as u32, targets });
+            let bytes = BatchBytes::Unplaced(bytes).place(base_offset, context.terms.leader_epoch);
+            self.push_body(channel, base_offset, header, bytes, context);
+            self.bodies.len() - 1
+        };
+        for batch in batches {
             let targets: Vec<PartitionId> = batch.partitions().collect();
-            bodies.extend(targets.iter().map(|_| self.bodies.len()));
-            sent.push(SentBatch { bytes: batch.bytes.len() as u32, targets });
-            let bytes =
-                BatchBytes::Unplaced(batch.bytes).place(base_offset, context.terms.leader_epoch);
-            self.push_body(channel, base_offset, &batch.header, bytes, context);
+            let rows = targets.len();
+            let body = push(&batch.header, batch.bytes, targets);
+            bodies.extend(std::iter::repeat_n(body, rows));
         }
-        context.ahead.record_sent(to, bytes_of(&sent), &mut self.touched);
-        (first, Command::Send { to, batches: sent }, bodies)
+        if !commands.is_empty() {
+            let (header, bytes) = command_batch();
+            bodies.push(push(&header, bytes, Vec::new()));
+        }
+        let message = SentMessage { batches: sent, commands };
+        context.ahead.record_sent(to, message.bytes(), &mut self.touched);
+        let SentMessage { batches, commands } = message;
+        let command = match commands.is_empty() {
+            true => Command::Send { to, batches },
+            false => Command::SendWith { to, batches, commands },
+        };
+        (first, command, bodies)
     }
 
     fn channel_end(&self, channel: PartitionId, context: &Context<'_>) -> Offset {
@@ -230,7 +284,7 @@ impl Proposal {
         reply: oneshot::Sender<Result<Receipt, ReceiveError>>,
         context: &mut Context<'_>,
     ) {
-        let Message { origin, batches } = message;
+        let Message { origin, batches, commands } = message;
         let known = || context.state.rows.channels().expected(origin.shard);
         let expected = context.ahead.expected(origin.shard).unwrap_or_else(known);
         match channels::arrival(expected, origin) {
@@ -301,15 +355,16 @@ impl Proposal {
                 self.push_body(partition, end, &header, placed, context);
             }
         }
-        let commands = onward.len() as u32;
+        let bound = (commands.len() + onward.len()) as u32;
+        self.bound.extend(commands.into_iter().map(Command::FromMessage));
         for (to, batches) in onward {
-            let (_, command, _) = self.send(to, batches, context);
+            let (_, command, _) = self.send(to, batches, Vec::new(), context);
             self.bound.push(command);
         }
         self.units.push(Unit {
             first_append: first_append as u32,
             appends: (self.bodies.len() - first_append) as u32,
-            commands,
+            commands: bound,
             origin: Some(origin),
             brought: None,
         });

@@ -147,8 +147,8 @@ impl WaitingUnits {
             if firsts.contains(&held.full) {
                 continue;
             }
-            let Request::Unit { batches, .. } = &held.unit else { return true };
-            if full_outbox(batches, &[held.full], context).is_none() {
+            let Request::Unit { content, .. } = &held.unit else { return true };
+            if full_outbox(content, &[held.full], context).is_none() {
                 return true;
             }
             firsts.push(held.full);
@@ -158,26 +158,26 @@ impl WaitingUnits {
 
     /// Returns the outbox that a request has to wait for: one that is full, or that another unit waits for.
     fn full(&self, request: &Request, context: &Context<'_>) -> Option<ShardId> {
-        let Request::Unit { batches, .. } = request else { return None };
-        let shards = shards_there(batches, context);
+        let Request::Unit { content, .. } = request else { return None };
+        let shards = shards_there(content, context);
         if shards.is_empty() {
             return None;
         }
         let awaited = shards.iter().copied().find(|to| self.awaited.contains_key(to));
-        awaited.or_else(|| full_outbox(batches, &shards, context))
+        awaited.or_else(|| full_outbox(content, &shards, context))
     }
 }
 
 impl WaitingUnit {
     fn give_back(self) {
-        if let Request::Unit { batches, commands, reply } = self.unit {
-            let _ = reply.send(UnitAnswer::GivenBack { batches, commands });
+        if let Request::Unit { content, reply } = self.unit {
+            let _ = reply.send(UnitAnswer::GivenBack(content));
         }
     }
 
     fn refuse(self) {
-        if let Request::Unit { batches, reply, .. } = self.unit {
-            refuse_unit(&batches, reply, &AppendError::OutboxFull { to: self.full });
+        if let Request::Unit { content, reply } = self.unit {
+            refuse_unit(&content, reply, &AppendError::OutboxFull { to: self.full });
         }
     }
 }

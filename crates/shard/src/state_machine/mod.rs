@@ -394,7 +394,7 @@ impl StateMachine for Shard {
             state.apply(&Entry { now_ms, leader_epoch, appends, commands, units }, applied);
             self.note_record_ids(&state);
             tasks::inject::point(Task::Apply);
-            let sends = commands.iter().any(|it| matches!(it, Command::Send { .. }));
+            let sends = commands.iter().any(Command::is_message);
             if sends && entry.ticket != 0 {
                 self.announce_sent(&state.rows, appends, applied);
             }
@@ -433,7 +433,7 @@ impl StateMachine for Shard {
             pending.answer(&state.rows, applied, &self.outgoing, &self.unplaced);
         }
         // After the replies: by then the receipts are awaited.
-        if commands.iter().any(|command| matches!(command, Command::Send { .. })) {
+        if commands.iter().any(Command::is_message) {
             self.outgoing.note_sent();
         }
         marked.wake();

@@ -438,7 +438,7 @@ async fn message_is_rejected_until_its_partition_is_served_here() {
         let (reply, answer) = oneshot::channel();
         let origin = Origin { shard: ShardId(1), number: 0, next: 1 };
         let batches = vec![batch(&[partition], &numbered("letter ", 1))];
-        let message = Message { origin, batches };
+        let message = Message { origin, batches, commands: Vec::new() };
         here.request(Request::Receive { message, reply }).expect("it goes on");
         answer
     };

@@ -1,0 +1,72 @@
+//! Messages to other shards, and the commands that they take there.
+
+use base::PartitionId;
+use serde::{Deserialize, Serialize};
+
+use super::GroupSettle;
+
+/// A batch of a message, and the other shard's partitions that receive it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SentBatch {
+    /// Size of the batch: the machine does not see its bytes.
+    pub bytes: u32,
+    /// None in a message that has only commands: without any batch it would have no number.
+    pub targets: Vec<PartitionId>,
+}
+
+/// A command that takes effect in another shard, together with the batches of its message. That
+/// shard cannot refuse it: the entry that sent the message has decided already.
+///
+/// Its ordinals and fields are persisted, as those of [`super::Command`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum MessageCommand {
+    /// As [`super::Command::Settle`]. The shard withholds the records from delivery until then.
+    Settle { settles: Vec<GroupSettle> },
+}
+
+/// Everything that one unit sends to one shard.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SentMessage {
+    pub batches: Vec<SentBatch>,
+    pub commands: Vec<MessageCommand>,
+}
+
+impl SentBatch {
+    /// Approximate size in an entry.
+    pub(super) fn weight(&self) -> usize {
+        8 + self.targets.len() * 8
+    }
+
+    /// Weight in an outbox of a batch of this many bytes for this many partitions.
+    pub fn bytes_of(bytes: u64, targets: usize) -> u64 {
+        bytes + (targets * size_of::<PartitionId>()) as u64
+    }
+}
+
+impl MessageCommand {
+    /// Approximate size in an entry, and in an outbox.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Settle { settles } => 1 + settles.iter().map(GroupSettle::weight).sum::<usize>(),
+        }
+    }
+}
+
+impl SentMessage {
+    /// Its weight in an outbox.
+    pub fn bytes(&self) -> u64 {
+        let of_batch =
+            |batch: &SentBatch| SentBatch::bytes_of(batch.bytes.into(), batch.targets.len());
+        let commands = self.commands.iter().map(|command| command.weight() as u64);
+        self.batches.iter().map(of_batch).sum::<u64>() + commands.sum::<u64>()
+    }
+
+    /// Whether it can be sent. Only with commands may it have batches for no partition.
+    pub(crate) fn is_sound(&self) -> bool {
+        let some = |batch: &SentBatch| {
+            (!batch.targets.is_empty() || !self.commands.is_empty())
+                && batch.targets.iter().all(|to| to.as_channel().is_none())
+        };
+        !self.batches.is_empty() && self.batches.iter().all(some)
+    }
+}
