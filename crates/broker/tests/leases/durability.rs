@@ -8,7 +8,7 @@ use base::{LeaseGroupId, PartitionId, TopicId, headers};
 use broker::delivery::{DeadLetterRouter, DeadRecord};
 use broker::{ConsumeOptions, Credit, Delivery, LeaseProgress, Settle, Settlement};
 use bytes::Bytes;
-use record::{BatchBuilder, BatchOptions};
+use record::{BatchBuilder, BatchOptions, Compression};
 use world::disk::{RealDisk, SimulatedDisk};
 
 use crate::harness::*;
@@ -297,6 +297,24 @@ async fn records_possibly_delivered_before_a_crash_count_as_delivered_once() {
     let counts: Vec<u16> = again.iter().map(|delivery| delivery.attempt).collect();
     assert_eq!((again.len(), &counts[..3]), (7, &[2, 2, 2][..]));
     assert_eq!(attempts(&again)[6], ("last".into(), 1));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transfer_without_a_settle_is_no_mark_of_a_clean_shutdown() {
+    let disk = SimulatedDisk::new();
+    let (node, topic, group, mut consumer) = node_with_consumer_of_two(&disk).await;
+    let held = consumer.next(2).await;
+    let (session, partition) = (node.broker.lease_session(), PartitionId::new(topic, 0));
+    let appended = vec![batch(partition, Compression::None, &[new("later")])];
+    session.transfer(Vec::new(), appended).await.expect("it is appended");
+    // Nor is one that changes nothing durable.
+    let (what, settlement) = (held[0].lease(), Settlement::Renew { lease_ms: None });
+    let renewed = vec![Settle { group, what, settlement }];
+    consumer.session.transfer(renewed, Vec::new()).await.expect("it is renewed");
+    let node = open(&disk.power_loss(1)).await;
+    let taken = take_all(&node.broker.lease_session(), group).await;
+    assert_eq!(attempts(&taken)[..2], [("v0".into(), 2), ("v1".into(), 2)]);
     node.broker.shutdown().await;
 }
 

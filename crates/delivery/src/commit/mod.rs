@@ -177,12 +177,14 @@ impl<P: Send + 'static> Commits<P> {
     ) {
         let Unit { settles, batches, elsewhere } = unit;
         let number = self.begin(groups, &of, &settles);
+        // No settles make no command: an empty one is the mark of a clean shutdown.
+        let settles = (!settles.is_empty()).then_some(settles);
         if batches.is_empty() && elsewhere.is_empty() {
             // In one command of any size: they take effect together.
-            return self.execute(number, of, vec![settles], purpose);
+            return self.execute(number, of, settles.into_iter().collect(), purpose);
         }
         let (reply, answer) = oneshot::channel();
-        let commands = vec![Command::Settle { settles }];
+        let commands = settles.map(|settles| Command::Settle { settles }).into_iter().collect();
         let command = |settles| vec![MessageCommand::Settle { settles }];
         let elsewhere = elsewhere.into_iter().map(|(to, settles)| (to, command(settles)));
         let content = UnitContent { batches, commands, elsewhere: elsewhere.collect() };
