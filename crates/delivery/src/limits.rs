@@ -57,6 +57,9 @@ pub const LEASE_MESSAGES_PER_TURN: usize = 1_024;
 pub const LEASE_GROUPS_PER_TURN: usize = 256;
 /// Yield budget of a shard's driver. The piece of work in which it ends is completed first.
 pub const LEASE_TURN_TIME: Duration = Duration::from_millis(1);
+/// How long the first delivery of a term waits for shards without a leader, which may have decided on transfers with
+/// records of this shard.
+pub const FENCED_WITHIN: Duration = Duration::from_secs(10);
 /// Dead letters that one log entry carries.
 pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
 /// The driver forgets a lease group without users after this time.

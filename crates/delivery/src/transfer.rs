@@ -15,7 +15,7 @@ use machine::GroupSettle;
 use record::SharedRecord;
 use shard::append::AppendBatch;
 use shard::delivery::error::TransferError;
-use shard::delivery::handle::{TransferResult, WithholdResult};
+use shard::delivery::handle::{SettlesElsewhere, TransferResult, WithholdResult};
 use shard::delivery::options::Settle;
 use shard::error::Unavailable;
 use tokio::sync::oneshot;
@@ -48,7 +48,7 @@ pub(crate) struct PendingTransfer {
 #[derive(Debug)]
 pub(crate) enum Decision {
     /// An entry of this shard. It sends messages to the other shards that withhold settles for it.
-    Here { elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>, reply: oneshot::Sender<TransferResult> },
+    Here { elsewhere: BTreeMap<ShardId, SettlesElsewhere>, reply: oneshot::Sender<TransferResult> },
     /// An entry of another shard.
     Elsewhere { reply: oneshot::Sender<WithholdResult> },
 }

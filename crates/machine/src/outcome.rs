@@ -69,6 +69,10 @@ pub enum Outcome {
     Activated {
         epoch_base: i32,
     },
+    /// All messages that were decided before have lower numbers.
+    Fenced {
+        end: Offset,
+    },
 }
 
 /// Why a command, or a part of one, changed nothing. Sent between nodes in replies: a new variant is the last one, and
@@ -171,6 +175,8 @@ pub enum Refusal {
     PartitionMoved { partition: PartitionId, index: u32, at: ShardId, home: u32 },
     #[error("{moving} partitions move already, and {at_most} may at a time: wait for some of them")]
     TooManyMoves { moving: usize, at_most: usize },
+    #[error("{to} has begun another term since it prepared for this")]
+    PreparedEarlier { to: ShardId },
 }
 
 /// Represents every partition of a lease group in [`EntryEffects::moved`].

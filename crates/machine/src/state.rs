@@ -241,6 +241,9 @@ impl State {
             Command::Send { .. } | Command::SendWith { .. } | Command::FromMessage(_) => {
                 Err(Refusal::NotAMessage)
             }
+            Command::Fence { shard, term } => {
+                Ok(Outcome::Fenced { end: self.rows.channels.fence(*shard, *term)? })
+            }
             Command::Acknowledged { to, below } => {
                 self.rows.channels.acknowledge(*to, *below, applied)?;
                 Ok(Outcome::Done)
@@ -280,6 +283,7 @@ impl State {
                 | Command::Send { .. }
                 | Command::SendWith { .. }
                 | Command::FromMessage(_)
+                | Command::Fence { .. }
                 | Command::Acknowledged { .. }
                 | Command::SkipNumbers(_)
                 | Command::ResumeChannels { .. }

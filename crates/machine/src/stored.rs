@@ -236,6 +236,20 @@ pub(crate) struct ChannelsV5 {
     pub(crate) sources: u64,
 }
 
+/// Replaces it in version 10. The given number of [`FenceV10`] follows at the end, by shard.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ChannelsV10 {
+    pub(crate) outboxes: u64,
+    pub(crate) sources: u64,
+    pub(crate) fences: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct FenceV10 {
+    pub(crate) shard: u32,
+    pub(crate) term: u64,
+}
+
 /// Followed by a [`PartitionV1`] and the given number of [`MessageV5`].
 #[derive(Serialize, Deserialize)]
 pub(crate) struct OutboxV5 {

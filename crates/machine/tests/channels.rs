@@ -300,7 +300,10 @@ impl Model {
             Command::Settle { settles },
             match carried.is_empty() {
                 true => Command::Send { to: ShardId(to), batches: sent },
-                false => Command::SendWith { to: ShardId(to), batches: sent, commands: carried },
+                false => {
+                    let (to, prepared_in) = (ShardId(to), 0);
+                    Command::SendWith { to, batches: sent, commands: carried, prepared_in }
+                }
             },
         ];
         match wrong {

@@ -207,10 +207,11 @@ fn persisted_form_of_a_message_with_commands_does_not_change() {
     let settle = [1, 4, 2, 1, 7, 3, 1, 9, 0xac, 2];
     let persisted = [
         (
-            Command::SendWith { to: ShardId(2), batches, commands },
-            [&[37, 2, 1, 0xac, 2, 1, 5, 2, 1, 0][..], &settle].concat(),
+            Command::SendWith { to: ShardId(2), batches, commands, prepared_in: 300 },
+            [&[37, 2, 1, 0xac, 2, 1, 5, 2, 1, 0][..], &settle, &[0xac, 2]].concat(),
         ),
         (Command::FromMessage(settle_command()), [&[38, 0][..], &settle].concat()),
+        (Command::Fence { shard: ShardId(2), term: 300 }, vec![39, 2, 0xac, 2]),
     ];
     for (command, bytes) in persisted {
         let head = encode_head(3, std::slice::from_ref(&command), &[]);
@@ -227,6 +228,7 @@ fn message_with_commands_needs_a_batch_and_survives_a_snapshot() {
         to,
         batches,
         commands: vec![settle_command()],
+        prepared_in: 0,
     };
     let unit = Unit { commands: 1, ..Unit::default() };
     let refused = shard.apply(&[], &[send(vec![])], &[unit]).commands;
@@ -268,4 +270,31 @@ fn command_of_a_message_is_refused_outside_of_a_message() {
     assert_eq!(plain, [Err(Refusal::UnitRefused)]);
     let taken = shard.apply(&[], &[command], &[unit]).commands;
     assert_eq!(taken, [Ok(Outcome::Done)]);
+}
+
+#[test]
+fn shard_that_began_a_term_gets_no_command_that_it_prepared_for_earlier() {
+    let (mut shard, to) = (Shard::new(), ShardId(2));
+    let channel = PartitionId::channel_to(to);
+    let send = |shard: &mut Shard, number: u64, prepared_in: u64| {
+        let batches = vec![SentBatch { bytes: 78, targets: vec![] }];
+        let commands = vec![settle_command()];
+        let send = Command::SendWith { to, batches, commands, prepared_in };
+        let unit = Unit { appends: 1, commands: 1, ..Unit::default() };
+        shard.apply(&[append(channel, number, 1)], &[send], &[unit]).commands.remove(0)
+    };
+    let fence = |shard: &mut Shard, term: u64| {
+        shard.apply(&[], &[Command::Fence { shard: to, term }], &[]).commands.remove(0)
+    };
+    assert_eq!(send(&mut shard, 0, 4), Ok(Outcome::Done));
+    // All that was sent before has a lower number.
+    assert_eq!(fence(&mut shard, 5), Ok(Outcome::Fenced { end: 1 }));
+    assert_eq!(send(&mut shard, 1, 4), Err(Refusal::PreparedEarlier { to }));
+    assert_eq!(send(&mut shard, 1, 5), Ok(Outcome::Done));
+    // Terms only rise, also over a snapshot.
+    assert_eq!(fence(&mut shard, 4), Ok(Outcome::Fenced { end: 2 }));
+    shard.state = State::decode(&shard.state.encode()).expect("it was encoded by us");
+    assert_eq!(send(&mut shard, 2, 4), Err(Refusal::PreparedEarlier { to }));
+    // A plain message needs no preparation.
+    assert_eq!(shard.send(to, 2, 1), Ok(Outcome::Done));
 }

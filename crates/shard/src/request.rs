@@ -69,7 +69,15 @@ pub struct UnitContent {
     pub batches: Vec<AppendBatch>,
     pub commands: Vec<Command>,
     /// Commands for other shards.
-    pub elsewhere: BTreeMap<ShardId, Vec<MessageCommand>>,
+    pub elsewhere: BTreeMap<ShardId, CommandsElsewhere>,
+}
+
+/// Commands for another shard, which has prepared for them.
+#[derive(Debug, Default)]
+pub struct CommandsElsewhere {
+    pub commands: Vec<MessageCommand>,
+    /// Its term at that time.
+    pub prepared_in: u64,
 }
 
 impl UnitContent {
@@ -135,7 +143,7 @@ impl Request {
             Request::Unit { content: UnitContent { batches, commands, elsewhere }, .. } => {
                 of_batches(batches)
                     + commands.iter().map(Command::weight).sum::<usize>()
-                    + elsewhere.values().map(|commands| of_commands(commands)).sum::<usize>()
+                    + elsewhere.values().map(|it| of_commands(&it.commands)).sum::<usize>()
             }
             Request::Receive { message, .. } => {
                 of_batches(&message.batches) + of_commands(&message.commands)

@@ -203,12 +203,15 @@ impl Names {
                 let batches = batches.len();
                 format!("send a message of {batches} batches to {targets} partitions of {to}")
             }
-            Command::SendWith { to, batches, commands } => {
+            Command::SendWith { to, batches, commands, .. } => {
                 let targets: usize = batches.iter().map(|batch| batch.targets.len()).sum();
                 let (batches, commands) = (batches.len(), commands.len());
                 format!(
                     "send a message of {batches} batches to {targets} partitions of {to}, with {commands} commands"
                 )
+            }
+            Command::Fence { shard, term } => {
+                format!("send {shard} no commands for which it prepared before its term {term}")
             }
             Command::FromMessage(MessageCommand::Settle { settles }) => {
                 format!("by a message from another shard: {}", settled(settles))

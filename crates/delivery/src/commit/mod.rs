@@ -19,8 +19,9 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use machine::{Command, GroupSettle, MessageCommand};
 use shard::append::AppendBatch;
+use shard::delivery::handle::SettlesElsewhere;
 use shard::error::{ExecuteError, Unavailable};
-use shard::request::{Request, UnitAnswer, UnitContent, UnitReply};
+use shard::request::{CommandsElsewhere, Request, UnitAnswer, UnitContent, UnitReply};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -67,7 +68,7 @@ pub(crate) struct Unit {
     pub(crate) settles: Vec<GroupSettle>,
     pub(crate) batches: Vec<AppendBatch>,
     /// Settles in other shards.
-    pub(crate) elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>,
+    pub(crate) elsewhere: BTreeMap<ShardId, SettlesElsewhere>,
 }
 
 impl<P> FinishedCommit<P> {
@@ -185,8 +186,11 @@ impl<P: Send + 'static> Commits<P> {
         }
         let (reply, answer) = oneshot::channel();
         let commands = settles.map(|settles| Command::Settle { settles }).into_iter().collect();
-        let command = |settles| vec![MessageCommand::Settle { settles }];
-        let elsewhere = elsewhere.into_iter().map(|(to, settles)| (to, command(settles)));
+        let carried = |SettlesElsewhere { settles, term }| CommandsElsewhere {
+            commands: vec![MessageCommand::Settle { settles }],
+            prepared_in: term,
+        };
+        let elsewhere = elsewhere.into_iter().map(|(to, settles)| (to, carried(settles)));
         let content = UnitContent { batches, commands, elsewhere: elsewhere.collect() };
         let _ = self.requests.send(Request::Unit { content, reply });
         let answered = answer.map(|answer| match answer {
@@ -283,9 +287,10 @@ impl From<UnitContent> for Unit {
             Command::Settle { settles } => settles,
             _ => Vec::new(),
         };
-        let settles_of = |commands: Vec<MessageCommand>| {
+        let settles_of = |CommandsElsewhere { commands, prepared_in }| {
             let settles = |MessageCommand::Settle { settles }| settles;
-            commands.into_iter().flat_map(settles).collect()
+            let settles = commands.into_iter().flat_map(settles).collect();
+            SettlesElsewhere { settles, term: prepared_in }
         };
         let elsewhere = elsewhere.into_iter().map(|(to, commands)| (to, settles_of(commands)));
         Self {

@@ -21,6 +21,7 @@ mod changed_groups;
 mod credit;
 mod dead_letters;
 mod driver_queries;
+mod fence;
 mod history;
 mod reading;
 mod serving;
@@ -76,6 +77,7 @@ use crate::transfer::{Transfer, Transfers};
 use crate::waiter::Waiter;
 use crate::waiter::repeat::UncommittedSettle;
 
+use fence::Fence;
 use suspended_sessions::SuspendedSessions;
 use withholding::Withholding;
 
@@ -136,6 +138,8 @@ enum Purpose {
     DeadLettering(DeadLettering),
     Transfer(Transfer),
     Overflow(Overflowed),
+    /// The other shards are fenced.
+    Fence,
 }
 
 /// The driver of one term.
@@ -168,6 +172,8 @@ struct Driver {
     commits: Commits<Purpose>,
     dead_letters: DeadLetterQueue,
     transfers: Transfers,
+    fence: Fence,
+    peers: Arc<Peers>,
     /// For other shards' entries.
     withholdings: Vec<Withholding>,
     /// For the driver of the next term.
@@ -249,6 +255,8 @@ impl Driver {
             commits: Commits::new(requests.clone()),
             dead_letters: DeadLetterQueue::new(Arc::clone(shard), Arc::clone(&handle.routers)),
             transfers: Transfers::default(),
+            fence: Fence::Needed,
+            peers: Arc::clone(&parts.peers),
             withholdings: Vec::new(),
             given_back: Vec::new(),
             lost: Vec::new(),
@@ -313,7 +321,7 @@ impl Driver {
     async fn wait(&mut self, lost: Pin<&mut impl Future<Output = ()>>) -> WaitOutcome {
         let watch = Arc::clone(&self.watch);
         let sleep = self.sleep();
-        let busy = self.groups.queued() > 0;
+        let busy = self.groups.queued() > 0 && matches!(self.fence, Fence::Closed);
         tokio::select! {
             // Sources that `drain` does not cover come first.
             biased;
@@ -373,6 +381,9 @@ impl Driver {
         self.on_timer();
         // Reads from memory finish at once, and then their groups are served again.
         for _ in 0..2 {
+            if self.groups.queued() == 0 || !self.is_fenced() {
+                break;
+            }
             for _ in 0..LEASE_GROUPS_PER_TURN.min(self.groups.queued()) {
                 let Some(group) = self.groups.next_queued() else { break };
                 self.serve(group);
@@ -404,7 +415,9 @@ impl Driver {
             let wait_ms = due_ms.saturating_sub(self.timeline.now_ms()).max(0) as u64;
             now + Duration::from_millis(wait_ms).min(self.sleep_max)
         });
-        let takes = self.groups.next_take_deadline();
+        // Before the fence is closed no take is served.
+        let takes =
+            self.groups.next_take_deadline().filter(|_| matches!(self.fence, Fence::Closed));
         let sweep = (!self.groups.is_empty()).then_some(self.sweep_at);
         let due = [due, takes, self.dead_letters.due_at(), self.commits.due_at(), sweep];
         let due = due.into_iter().flatten().min();
@@ -418,6 +431,7 @@ impl Driver {
 
     /// Commits all settles, and waits for requests in flight.
     async fn finish(mut self) {
+        self.fence = Fence::Closed;
         self.commit_all();
         while let Some(done) = self.commits.done().await {
             self.on_committed(done);

@@ -225,6 +225,7 @@ impl Driver {
                     transfer.fail(&why);
                 }
             },
+            Purpose::Fence => self.on_fenced(),
             // The dead letters may have been refused as well: their producer only learns that its records were.
             Purpose::Overflow(overflowed) => self.dead_letter_refused(overflowed),
         }
@@ -243,7 +244,7 @@ impl Driver {
                 self.given_back.push(DeferredTransfer { groups, unit, transfer });
             }
             // They need no outbox.
-            Purpose::Settles(_) | Purpose::Overflow(_) => {}
+            Purpose::Settles(_) | Purpose::Overflow(_) | Purpose::Fence => {}
         }
     }
 

@@ -11,6 +11,7 @@ use shard::delivery::handle::Inbox;
 use shard::error::Unavailable;
 use tokio::time::Instant;
 
+use super::fence::Fence;
 use super::{Driver, Purpose};
 use crate::dead_letters::DeadLetters;
 use crate::drivers::term_of;
@@ -155,6 +156,7 @@ impl Driver {
         let begun = Instant::now();
         let mut ended = pin!(consensus.ended());
         self.commits.may_wait(false);
+        self.fence = Fence::Closed;
         self.complete_takes();
         loop {
             self.commit_all();

@@ -7,7 +7,7 @@
 use base::LeaseGroupId;
 use dispatch::SessionId;
 use machine::GroupSettle;
-use shard::delivery::handle::{TransferOutcome, WithheldSettles, WithholdResult};
+use shard::delivery::handle::{SettlesElsewhere, TransferOutcome, WithheldSettles, WithholdResult};
 use tokio::sync::oneshot;
 
 use super::Driver;
@@ -35,7 +35,8 @@ impl Driver {
         let Unit { settles, batches: dead_letters, .. } = unit;
         // Until it ends, new engines of the groups count the records as settled.
         let number = self.commits.begin(&mut self.groups, &groups, &settles);
-        let withheld = WithheldSettles { number, settles: settles.clone(), dead_letters };
+        let elsewhere = SettlesElsewhere { settles: settles.clone(), term: self.term };
+        let withheld = WithheldSettles { number, settles: elsewhere, dead_letters };
         let is_heard = reply.send(Ok(withheld)).is_ok();
         self.withholdings.push(Withholding { number, session, groups, settles, transfer });
         if !is_heard {

@@ -173,7 +173,8 @@ pub(super) fn driver_message(
         RelayCommand::TransferWith { id, session, settles, batches, elsewhere } => {
             let (reply, answer) = oneshot::channel();
             let batches = joined(batches, body)?;
-            let of_others: usize = elsewhere.values().flatten().map(GroupSettle::weight).sum();
+            let others = elsewhere.values().flat_map(|it| &it.settles);
+            let of_others: usize = others.map(GroupSettle::weight).sum();
             let weight = settles.len() * SETTLE_BYTES + bytes_of(&batches) + of_others;
             let message = Message::Transfer { session, settles, batches, elsewhere, reply };
             with_reply(id, weight, message, transferred(answer))

@@ -8,14 +8,13 @@ use base::limits::{FETCH_WAIT_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, Level, Offset, ShardId};
 use bytes::Bytes;
 use dispatch::{Claim, ConsumerId, LeaseView, RecordInfo, Selection, SessionId};
-use machine::GroupSettle;
 use serde::{Deserialize, Serialize};
 use shard::append::AppendedBatch;
 use shard::delivery::borrowed_credit::BorrowedCreditState;
 use shard::delivery::divided_credit::{Change, CreditKind, Notice};
 use shard::delivery::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
 use shard::delivery::event::GoneReason;
-use shard::delivery::handle::{SettleResults, WithheldSettles};
+use shard::delivery::handle::{SettleResults, SettlesElsewhere, WithheldSettles};
 use shard::delivery::inspect::Counters;
 use shard::delivery::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use shard::error::{AppendError, Unavailable};
@@ -116,7 +115,7 @@ pub(super) enum RelayCommand {
         session: SessionId,
         settles: Vec<Settle>,
         batches: Vec<Batch>,
-        elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>,
+        elsewhere: BTreeMap<ShardId, SettlesElsewhere>,
     },
     Withhold {
         id: RequestId,
@@ -203,7 +202,7 @@ pub(super) enum DriverReply {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct WithheldItems {
     number: u64,
-    settles: Vec<GroupSettle>,
+    settles: SettlesElsewhere,
     /// Each with its bytes: they are few.
     dead_letters: Vec<(Batch, Vec<u8>)>,
 }

@@ -6,11 +6,10 @@ use base::limits::OPERATION_RECORDS_MAX;
 use base::{LeaseGroupId, ShardId};
 use bytes::Bytes;
 use dispatch::{ConsumerId, SessionId};
-use machine::GroupSettle;
 use shard::append::AppendBatch;
 use shard::delivery::error::{RemoveError, SettleError, TakeError, TransferError};
 use shard::delivery::event::Delivery;
-use shard::delivery::handle::{DriverQuery, TransferResult, WithholdResult};
+use shard::delivery::handle::{DriverQuery, SettlesElsewhere, TransferResult, WithholdResult};
 use shard::delivery::options::{Settle, TakeOptions};
 use shard::delivery::settle_reply::{Fold, SettleSender};
 use shard::error::{AppendError, Unavailable};
@@ -52,7 +51,7 @@ pub(super) struct RelayedTransfer {
     pub(super) session: SessionId,
     pub(super) settles: Vec<Settle>,
     pub(super) batches: Vec<AppendBatch>,
-    pub(super) elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>,
+    pub(super) elsewhere: BTreeMap<ShardId, SettlesElsewhere>,
     pub(super) rows: usize,
     pub(super) reply: oneshot::Sender<TransferResult>,
 }

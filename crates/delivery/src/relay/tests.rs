@@ -17,7 +17,7 @@ use shard::delivery::borrowed_credit::BorrowedCredit;
 use shard::delivery::divided_credit::{Change, CreditKind};
 use shard::delivery::error::{RemoveError, SettleError, TakeError};
 use shard::delivery::event::{Delivery, GoneReason};
-use shard::delivery::handle::WithheldSettles;
+use shard::delivery::handle::{SettlesElsewhere, WithheldSettles};
 use shard::delivery::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use shard::error::Unavailable;
 use shard_peers::wire::relay_head;
@@ -107,7 +107,7 @@ fn commands() -> Vec<RelayCommand> {
             session,
             settles,
             batches: Vec::new(),
-            elsewhere: [(ShardId(2), vec![withheld_settle()])].into(),
+            elsewhere: [(ShardId(2), withheld_settles())].into(),
         },
         RelayCommand::Read { session, bytes: 1_000 },
         RelayCommand::Query {
@@ -119,8 +119,10 @@ fn commands() -> Vec<RelayCommand> {
     ]
 }
 
-fn withheld_settle() -> GroupSettle {
-    GroupSettle { group: GROUP, partition: 1, settled: vec![(5, 2)], attempts: vec![(9, 3)] }
+fn withheld_settles() -> SettlesElsewhere {
+    let (settled, attempts) = (vec![(5, 2)], vec![(9, 3)]);
+    let settle = GroupSettle { group: GROUP, partition: 1, settled, attempts };
+    SettlesElsewhere { settles: vec![settle], term: 4 }
 }
 
 fn dead_letter() -> AppendBatch {
@@ -133,12 +135,12 @@ fn dead_letter() -> AppendBatch {
 
 #[test]
 fn withheld_settles_and_their_dead_letters_arrive_unchanged() {
-    let (settles, dead_letters) = (vec![withheld_settle()], vec![dead_letter()]);
+    let (settles, dead_letters) = (withheld_settles(), vec![dead_letter()]);
     let sent = WithheldSettles { number: 3, settles, dead_letters };
     let encoded = postcard::to_stdvec(&WithheldItems::from(sent)).expect("it is encoded");
     let arrived: WithheldItems = postcard::from_bytes(&encoded).expect("it is decoded");
     let arrived = arrived.settles().expect("it is valid");
-    assert_eq!((arrived.number, arrived.settles), (3, vec![withheld_settle()]));
+    assert_eq!((arrived.number, arrived.settles), (3, withheld_settles()));
     let [letter] = &arrived.dead_letters[..] else { panic!("one") };
     assert_eq!(letter.bytes, dead_letter().bytes);
     assert_eq!(letter.partition, dead_letter().partition);
@@ -146,7 +148,8 @@ fn withheld_settles_and_their_dead_letters_arrive_unchanged() {
     let mut broken = dead_letter();
     let last = broken.bytes.len() - 1;
     broken.bytes[last] ^= 1;
-    let sent = WithheldSettles { number: 3, settles: vec![], dead_letters: vec![broken] };
+    let sent =
+        WithheldSettles { number: 3, settles: withheld_settles(), dead_letters: vec![broken] };
     assert!(WithheldItems::from(sent).settles().is_none(), "its checksum is wrong");
 }
 
@@ -158,7 +161,7 @@ fn notifications(body: &mut Vec<Bytes>) -> Vec<RelayNotification> {
     let unanswered = RemoveError::Unavailable(Unavailable::Unanswered);
     let withheld = WithheldSettles {
         number: 3,
-        settles: vec![withheld_settle()],
+        settles: withheld_settles(),
         dead_letters: vec![dead_letter()],
     };
     let answers = [

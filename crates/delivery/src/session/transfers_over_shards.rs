@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 use base::{Level, ShardId};
 use dispatch::Settlement;
 use futures_util::future::try_join_all;
-use machine::GroupSettle;
 use shard::append::{AppendBatch, AppendedBatch};
 use shard::delivery::error::TransferError;
-use shard::delivery::handle::{Message, TransferOutcome, WithheldSettles};
+use shard::delivery::handle::{Message, SettlesElsewhere, TransferOutcome, WithheldSettles};
 use shard::delivery::options::Settle;
 use shard::error::Unavailable;
 use tokio::sync::oneshot;
@@ -154,7 +153,7 @@ impl ShardSettles {
         &self,
         links: &Links,
         batches: Vec<AppendBatch>,
-        elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>,
+        elsewhere: BTreeMap<ShardId, SettlesElsewhere>,
     ) -> Result<TransferOutcome, TransferError> {
         let (session, settles) = (links.session, self.settles());
         let (reply, answer) = oneshot::channel();

@@ -209,9 +209,17 @@ pub enum Command {
         to: ShardId,
         batches: Vec<SentBatch>,
         commands: Vec<MessageCommand>,
+        /// The other shard's term in which it prepared for the commands: see `Fence`.
+        prepared_in: u64,
     },
     /// A command of a message from another shard. Only in the unit of that message.
     FromMessage(MessageCommand),
+    /// A shard has begun a term, and no longer knows for which commands it prepared in earlier terms. This shard
+    /// sends it no more of those. Returns [`crate::Outcome::Fenced`].
+    Fence {
+        shard: ShardId,
+        term: u64,
+    },
 }
 
 base::levels!(Command {
@@ -224,7 +232,7 @@ base::levels!(Command {
         | ResumeChannels | KeepMembers;
     MOVES_SINCE => MovePartitions | CancelMoves | EndMove;
     Level::RECORD_IDS => RecordIds;
-    Level::MESSAGE_COMMANDS => SendWith | FromMessage;
+    Level::MESSAGE_COMMANDS => SendWith | FromMessage | Fence;
     @ Self::Move(step) => step.level();
     @ Self::ChangeDocuments(change) => change.level();
     @ Self::CreateTopics { topics } => topics.iter().map(Levelled::level).max().unwrap_or_default();
@@ -276,7 +284,7 @@ impl Command {
     pub fn sends(&self) -> Option<(ShardId, SentMessage)> {
         let (to, batches, commands) = match self {
             Self::Send { to, batches } => (to, batches, &[][..]),
-            Self::SendWith { to, batches, commands } => (to, batches, &commands[..]),
+            Self::SendWith { to, batches, commands, .. } => (to, batches, &commands[..]),
             _ => return None,
         };
         Some((*to, SentMessage { batches: batches.clone(), commands: commands.to_vec() }))
@@ -322,6 +330,7 @@ impl Command {
             | Self::RecordIds(_)
             | Self::SendWith { .. }
             | Self::FromMessage(_)
+            | Self::Fence { .. }
             | Self::Acknowledged { .. } => Home::Rows,
         }
     }
@@ -384,6 +393,7 @@ impl Command {
                 Self::Move(MoveStep { what: Step::ImportIds(ids), .. }) => ids.weight(),
                 Self::RecordIds(change) => change.weight(),
                 Self::SetShards { .. }
+                | Self::Fence { .. }
                 | Self::EndMove { .. }
                 | Self::Move(_)
                 | Self::SkipNumbers(_)

@@ -24,6 +24,8 @@ pub struct Channels {
     pub(crate) outboxes: SharedMap<ShardId, Arc<Outbox>>,
     /// The number of the next message from each shard.
     pub(crate) expected: SharedMap<ShardId, Offset>,
+    /// The last known term of each shard: see [`crate::Command::Fence`].
+    pub(crate) fences: SharedMap<ShardId, u64>,
 }
 
 /// Messages to one shard that are not acknowledged.
@@ -111,7 +113,7 @@ pub fn has_room(messages: usize, bytes: u64, more: u64) -> bool {
 impl Channels {
     /// Whether this shard never sent or accepted a message.
     pub fn are_unused(&self) -> bool {
-        self.outboxes.is_empty() && self.expected.is_empty()
+        self.outboxes.is_empty() && self.expected.is_empty() && self.fences.is_empty()
     }
 
     pub fn outbox(&self, to: ShardId) -> Option<&Outbox> {
@@ -156,10 +158,29 @@ impl Channels {
         self.outbox_mut(to).partition.append(&append, leader_epoch, now_ms)
     }
 
-    /// Whether any unacknowledged message has commands.
+    /// Whether a snapshot of them needs the version with commands in messages.
     pub(crate) fn carry_commands(&self) -> bool {
         let messages = self.outboxes.values().flat_map(|outbox| outbox.messages.values());
-        messages.into_iter().any(|message| !message.commands.is_empty())
+        !self.fences.is_empty() || messages.into_iter().any(|it| !it.commands.is_empty())
+    }
+
+    /// Whether a message with commands may be sent, for which the other shard prepared in this term.
+    pub(crate) fn check_fence(&self, to: ShardId, prepared_in: u64) -> Result<(), Refusal> {
+        match self.fences.get(&to).is_some_and(|fence| prepared_in < *fence) {
+            true => Err(Refusal::PreparedEarlier { to }),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes that a shard has begun a term. Returns the number of the next message to it.
+    pub(crate) fn fence(&mut self, shard: ShardId, term: u64) -> Result<Offset, Refusal> {
+        if !is_shard(shard) {
+            return Err(Refusal::NotAMessage);
+        }
+        if self.fences.get(&shard).is_none_or(|known| *known < term) {
+            self.fences.insert(shard, term);
+        }
+        Ok(self.outbox(shard).map_or(0, Outbox::end))
     }
 
     /// Whether a unit with these appends may send this. Changes nothing.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ChannelsV5, outboxes x (OutboxV5, PartitionV1, its MessageV5s) by shard, sources x ExpectedV5 by shard
-//! in version 10 MessageV10s in place of MessageV5s
+//! in version 10 ChannelsV10 and MessageV10s in their places, and at the end FenceV10s by shard
 //! ```
 
 use std::borrow::Cow;
@@ -17,12 +17,17 @@ use crate::entry::DecodeError;
 use crate::rows::channels::{Channels, Outbox};
 use crate::rows::partition::Partition;
 use crate::stored::{
-    ChannelsV5, ExpectedV5, MessageV5, MessageV10, OutboxV5, PartitionV1, SentBatchV5,
+    ChannelsV5, ChannelsV10, ExpectedV5, FenceV10, MessageV5, MessageV10, OutboxV5, PartitionV1,
+    SentBatchV5,
 };
 
 pub(super) fn encode(channels: &Channels, version: u16, mut bytes: Vec<u8>) -> Vec<u8> {
     let (outboxes, sources) = (channels.outboxes.len() as u64, channels.expected.len() as u64);
-    bytes = put(bytes, &ChannelsV5 { outboxes, sources });
+    let fences = channels.fences.len() as u64;
+    bytes = match version {
+        MESSAGE_COMMANDS_SINCE.. => put(bytes, &ChannelsV10 { outboxes, sources, fences }),
+        _ => put(bytes, &ChannelsV5 { outboxes, sources }),
+    };
     for (to, outbox) in channels.outboxes() {
         bytes = put(bytes, &OutboxV5 { to: to.0, messages: outbox.len() as u64 });
         bytes = put(bytes, &outbox.partition.stored());
@@ -38,6 +43,9 @@ pub(super) fn encode(channels: &Channels, version: u16, mut bytes: Vec<u8>) -> V
     for (from, &number) in &channels.expected {
         bytes = put(bytes, &ExpectedV5 { from: from.0, number });
     }
+    for (shard, &term) in &channels.fences {
+        bytes = put(bytes, &FenceV10 { shard: shard.0, term });
+    }
     bytes
 }
 
@@ -46,7 +54,10 @@ pub(super) fn decode(
     version: u16,
     body: &mut &[u8],
 ) -> Result<Channels, DecodeError> {
-    let stored: ChannelsV5 = take(body, "channels")?;
+    let stored: ChannelsV10 = match version {
+        MESSAGE_COMMANDS_SINCE.. => take(body, "channels")?,
+        _ => take::<ChannelsV5>(body, "channels")?.into(),
+    };
     let mut channels = Channels::default();
     let is_other = |shard: u32| ShardId(shard) != own && (1..=SHARDS_MAX).contains(&shard);
     for _ in 0..stored.outboxes {
@@ -79,10 +90,23 @@ pub(super) fn decode(
             return Err(inconsistent("source", from));
         }
     }
+    for _ in 0..stored.fences {
+        let FenceV10 { shard, term } = take(body, "a fence")?;
+        let is_new = channels.fences.insert(ShardId(shard), term).is_none();
+        if !is_new || !is_other(shard) {
+            return Err(inconsistent("fence", shard));
+        }
+    }
     if channels.are_unused() {
         return Err(inconsistent("channels", "without any"));
     }
     Ok(channels)
+}
+
+impl From<ChannelsV5> for ChannelsV10 {
+    fn from(ChannelsV5 { outboxes, sources }: ChannelsV5) -> Self {
+        Self { outboxes, sources, fences: 0 }
+    }
 }
 
 impl From<MessageV5> for MessageV10<'_> {

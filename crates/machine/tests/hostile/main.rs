@@ -126,7 +126,7 @@ fn a_snapshot_of_version_2_is_still_read() {
 /// Without messages between shards the older format is written, which an older program reads.
 #[test]
 fn only_rows_with_channels_or_members_are_of_a_later_version() {
-    assert_eq!(states().map(|state| state.encode()[4]), [3, 4, 4, 5, 6, 6, 8]);
+    assert_eq!(states().map(|state| state.encode()[4]), [3, 4, 4, 5, 6, 6, 8, 10]);
 }
 
 #[test]

@@ -189,7 +189,10 @@ fn with_message_command(mut rows: State) -> State {
         now_ms: 9,
         leader_epoch: Some(9),
         appends: &[append],
-        commands: &[Command::SendWith { to, batches, commands }],
+        commands: &[
+            Command::SendWith { to, batches, commands, prepared_in: 7 },
+            Command::Fence { shard: to, term: 300 },
+        ],
         units: &[Unit { appends: 1, commands: 1, ..Unit::default() }],
     };
     let mut applied = EntryEffects::new();

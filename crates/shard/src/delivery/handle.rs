@@ -10,6 +10,7 @@ use dispatch::{Claim, ConsumerId, LeaseView, SessionId};
 use machine::outcome::EntryEffects;
 use machine::{ALL_PARTITIONS, Command, GroupSettle, MessageCommand, Outcome};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::append::{AppendBatch, AppendedBatch, Appends};
@@ -105,7 +106,7 @@ pub enum Message {
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
         /// Settles that the drivers of other shards have withheld for it.
-        elsewhere: BTreeMap<ShardId, Vec<GroupSettle>>,
+        elsewhere: BTreeMap<ShardId, SettlesElsewhere>,
         reply: oneshot::Sender<TransferResult>,
     },
     /// The settles of a transfer that another shard decides: ends the leases, and withholds the records from
@@ -255,9 +256,17 @@ pub type TransferResult = Result<TransferOutcome, TransferError>;
 pub struct WithheldSettles {
     /// Names them to the driver.
     pub number: u64,
-    pub settles: Vec<GroupSettle>,
+    pub settles: SettlesElsewhere,
     /// Dead letters of rejected records, to be appended with them.
     pub dead_letters: Vec<AppendBatch>,
+}
+
+/// Settles of records that a driver withholds from delivery.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SettlesElsewhere {
+    pub settles: Vec<GroupSettle>,
+    /// The driver's term.
+    pub term: u64,
 }
 
 pub type WithholdResult = Result<WithheldSettles, TransferError>;

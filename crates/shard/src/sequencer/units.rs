@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use base::{Offset, PartitionId, ShardId};
 use bytes::BytesMut;
 use machine::rows::channels::{self, ArrivalOrder};
-use machine::{Command, MessageCommand, SentBatch, SentMessage, Unit};
+use machine::{Command, SentBatch, SentMessage, Unit};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use tokio::sync::oneshot;
 
@@ -21,7 +21,7 @@ use crate::append::AppendBatch;
 use crate::error::{AppendError, Unavailable};
 use crate::pending::{MessageRow, PendingMessage, PendingUnit, Slot, UnitMessage};
 use crate::receipts::Receipt;
-use crate::request::{Message, ReceiveError, UnitAnswer, UnitContent};
+use crate::request::{CommandsElsewhere, Message, ReceiveError, UnitAnswer, UnitContent};
 
 /// A unit's batches by the shards of their rows.
 struct SplitUnit {
@@ -37,7 +37,7 @@ struct PartThere {
     batches: Vec<AppendBatch>,
     /// Positions of its rows among all rows of the unit, then that of its commands.
     places: Vec<usize>,
-    commands: Vec<MessageCommand>,
+    commands: CommandsElsewhere,
 }
 
 /// Returns the other shards with a part of the unit.
@@ -69,7 +69,7 @@ pub(super) fn full_outbox(
                 targets => SentBatch::bytes_of(batch.bytes.len() as u64, targets),
             }
         };
-        let commands = content.elsewhere.get(&to).into_iter().flatten();
+        let commands = content.elsewhere.get(&to).into_iter().flat_map(|it| &it.commands);
         content.batches.iter().map(weight).sum::<u64>()
             + commands.map(|command| command.weight() as u64).sum::<u64>()
     };
@@ -79,7 +79,7 @@ pub(super) fn full_outbox(
 impl SplitUnit {
     fn of(
         batches: Vec<AppendBatch>,
-        elsewhere: BTreeMap<ShardId, Vec<MessageCommand>>,
+        elsewhere: BTreeMap<ShardId, CommandsElsewhere>,
         context: &Context<'_>,
     ) -> Self {
         let (here, places) = (Vec::with_capacity(batches.len()), Vec::new());
@@ -155,7 +155,7 @@ impl PartThere {
     fn has_room(&self, to: ShardId, context: &Context<'_>) -> bool {
         let of_batch =
             |batch: &AppendBatch| SentBatch::bytes_of(batch.bytes.len() as u64, batch.rows());
-        let commands = self.commands.iter().map(|command| command.weight() as u64);
+        let commands = self.commands.commands.iter().map(|command| command.weight() as u64);
         let bytes = self.batches.iter().map(of_batch).sum::<u64>() + commands.sum::<u64>();
         has_room(to, bytes, context)
     }
@@ -212,7 +212,7 @@ impl Proposal {
         if !there.is_empty() {
             let mut placed: Vec<(usize, Slot)> = places.into_iter().zip(slots).collect();
             for (to, PartThere { batches, places, commands: there }) in there {
-                let has_commands = !there.is_empty();
+                let has_commands = !there.commands.is_empty();
                 let (number, command, bodies) = self.send(to, batches, there, context);
                 commands.push(command);
                 let sent_as = |(place, body): (&usize, usize)| (*place, Slot::Sent { body });
@@ -239,7 +239,7 @@ impl Proposal {
         &mut self,
         to: ShardId,
         batches: Vec<AppendBatch>,
-        commands: Vec<MessageCommand>,
+        CommandsElsewhere { commands, prepared_in }: CommandsElsewhere,
         context: &mut Context<'_>,
     ) -> (Offset, Command, Vec<usize>) {
         let channel = PartitionId::channel_to(to);
@@ -267,7 +267,7 @@ impl Proposal {
         let SentMessage { batches, commands } = message;
         let command = match commands.is_empty() {
             true => Command::Send { to, batches },
-            false => Command::SendWith { to, batches, commands },
+            false => Command::SendWith { to, batches, commands, prepared_in },
         };
         (first, command, bodies)
     }
@@ -358,7 +358,7 @@ impl Proposal {
         let bound = (commands.len() + onward.len()) as u32;
         self.bound.extend(commands.into_iter().map(Command::FromMessage));
         for (to, batches) in onward {
-            let (_, command, _) = self.send(to, batches, Vec::new(), context);
+            let (_, command, _) = self.send(to, batches, CommandsElsewhere::default(), context);
             self.bound.push(command);
         }
         self.units.push(Unit {
