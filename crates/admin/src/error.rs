@@ -196,7 +196,8 @@ fn class_of_refusal(refusal: &Refusal) -> ErrorClass {
         | Refusal::NotInUnit
         | Refusal::NotAMessage
         | Refusal::MoveOutOfTurn { .. }
-        | Refusal::OutboxFull { .. } => ErrorClass::Failed,
+        | Refusal::OutboxFull { .. }
+        | Refusal::PreparedEarlier { .. } => ErrorClass::Failed,
     }
 }
 

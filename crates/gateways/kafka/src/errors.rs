@@ -210,7 +210,8 @@ impl From<Refusal> for Fault {
             | Refusal::NotInUnit
             | Refusal::NotAMessage
             | Refusal::MoveOutOfTurn { .. }
-            | Refusal::OutboxFull { .. } => ResponseError::UnknownServerError,
+            | Refusal::OutboxFull { .. }
+            | Refusal::PreparedEarlier { .. } => ResponseError::UnknownServerError,
         };
         Self::new(error, refusal.to_string())
     }
