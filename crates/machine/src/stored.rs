@@ -9,8 +9,6 @@ use base::{OffsetRanges, SharedMap};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::command::MessageCommand;
-
 /// A topic's, a node's or a group's own values, by name.
 type Values = BTreeMap<String, String>;
 
@@ -265,11 +263,25 @@ pub(crate) struct MessageV5 {
 
 /// Replaces it in version 10.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct MessageV10<'a> {
+pub(crate) struct MessageV10 {
     pub(crate) number: u64,
     pub(crate) batches: Vec<SentBatchV5>,
-    /// The commands have one form in entries and here: see [`MessageCommand`].
-    pub(crate) commands: Cow<'a, [MessageCommand]>,
+    pub(crate) commands: Vec<MessageCommandV10>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum MessageCommandV10 {
+    Settle { settles: Vec<GroupSettleV10> },
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct GroupSettleV10 {
+    pub(crate) group: u32,
+    pub(crate) partition: u32,
+    /// First offset and length.
+    pub(crate) settled: Vec<(u64, u32)>,
+    /// Offset and deliveries.
+    pub(crate) attempts: Vec<(u64, u16)>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -262,7 +262,7 @@ fn command_of_a_message_is_refused_outside_of_a_message() {
     let unit = Unit { commands: 1, ..Unit::default() };
     let in_unit = shard.apply(&[], std::slice::from_ref(&command), &[unit]).commands;
     assert_eq!(in_unit, [Err(Refusal::NotInUnit)]);
-    // Nor does a message settle by the command that clients' settles have.
+    // A message does not settle by the command that clients' settles have.
     let MessageCommand::Settle { settles } = settle_command();
     let origin = Some(Origin { shard: ShardId(2), number: 0, next: 1 });
     let unit = Unit { commands: 1, origin, ..Unit::default() };

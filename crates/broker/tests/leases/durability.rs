@@ -308,7 +308,7 @@ async fn transfer_without_a_settle_is_no_mark_of_a_clean_shutdown() {
     let (session, partition) = (node.broker.lease_session(), PartitionId::new(topic, 0));
     let appended = vec![batch(partition, Compression::None, &[new("later")])];
     session.transfer(Vec::new(), appended).await.expect("it is appended");
-    // Nor is one that changes nothing durable.
+    // A transfer that changes nothing durable is none either.
     let (what, settlement) = (held[0].lease(), Settlement::Renew { lease_ms: None });
     let renewed = vec![Settle { group, what, settlement }];
     consumer.session.transfer(renewed, Vec::new()).await.expect("it is renewed");

@@ -61,6 +61,7 @@ impl Driver {
         let fencing = async move {
             let all = others.into_iter().map(|other| fence(&shard, &peers, own, other, term));
             tokio::select! {
+                biased;
                 fenced = timeout(FENCED_WITHIN, join_all(all)) => {
                     if fenced.is_err() {
                         tracing::warn!(shard = %own, "another shard has no leader: records of a transaction that it \

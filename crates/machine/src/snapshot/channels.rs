@@ -5,20 +5,19 @@
 //! in version 10 ChannelsV10 and MessageV10s in their places, and at the end FenceV10s by shard
 //! ```
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use base::limits::SHARDS_MAX;
-use base::{PartitionId, ShardId, SharedMap, TopicId};
+use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, TopicId};
 
 use super::{MESSAGE_COMMANDS_SINCE, inconsistent, put, take};
-use crate::command::{SentBatch, SentMessage};
+use crate::command::{GroupSettle, MessageCommand, SentBatch, SentMessage};
 use crate::entry::DecodeError;
 use crate::rows::channels::{Channels, Outbox};
 use crate::rows::partition::Partition;
 use crate::stored::{
-    ChannelsV5, ChannelsV10, ExpectedV5, FenceV10, MessageV5, MessageV10, OutboxV5, PartitionV1,
-    SentBatchV5,
+    ChannelsV5, ChannelsV10, ExpectedV5, FenceV10, GroupSettleV10, MessageCommandV10, MessageV5,
+    MessageV10, OutboxV5, PartitionV1, SentBatchV5,
 };
 
 pub(super) fn encode(channels: &Channels, version: u16, mut bytes: Vec<u8>) -> Vec<u8> {
@@ -33,7 +32,7 @@ pub(super) fn encode(channels: &Channels, version: u16, mut bytes: Vec<u8>) -> V
         bytes = put(bytes, &outbox.partition.stored());
         for (number, message) in outbox.messages_from(0) {
             let batches = message.batches.iter().map(SentBatchV5::from).collect();
-            let commands = Cow::Borrowed(&message.commands[..]);
+            let commands = message.commands.iter().map(MessageCommandV10::from).collect();
             bytes = match version {
                 MESSAGE_COMMANDS_SINCE.. => put(bytes, &MessageV10 { number, batches, commands }),
                 _ => put(bytes, &MessageV5 { number, batches }),
@@ -70,7 +69,8 @@ pub(super) fn decode(
                 _ => MessageV10::from(take::<MessageV5>(body, "a message")?),
             };
             let batches = batches.into_iter().map(SentBatch::from).collect();
-            let message = SentMessage { batches, commands: commands.into_owned() };
+            let message =
+                SentMessage { batches, commands: commands.into_iter().map(Into::into).collect() };
             bytes = bytes.saturating_add(message.bytes());
             if messages.insert(number, Arc::new(message)).is_some() {
                 return Err(inconsistent("message", number));
@@ -109,9 +109,35 @@ impl From<ChannelsV5> for ChannelsV10 {
     }
 }
 
-impl From<MessageV5> for MessageV10<'_> {
+impl From<MessageV5> for MessageV10 {
     fn from(MessageV5 { number, batches }: MessageV5) -> Self {
-        Self { number, batches, commands: Cow::Borrowed(&[]) }
+        Self { number, batches, commands: Vec::new() }
+    }
+}
+
+impl From<&MessageCommand> for MessageCommandV10 {
+    fn from(command: &MessageCommand) -> Self {
+        let MessageCommand::Settle { settles } = command;
+        let stored = |settle: &GroupSettle| GroupSettleV10 {
+            group: settle.group.0,
+            partition: settle.partition,
+            settled: settle.settled.clone(),
+            attempts: settle.attempts.clone(),
+        };
+        Self::Settle { settles: settles.iter().map(stored).collect() }
+    }
+}
+
+impl From<MessageCommandV10> for MessageCommand {
+    fn from(stored: MessageCommandV10) -> Self {
+        let MessageCommandV10::Settle { settles } = stored;
+        let settle = |GroupSettleV10 { group, partition, settled, attempts }| GroupSettle {
+            group: LeaseGroupId(group),
+            partition,
+            settled,
+            attempts,
+        };
+        Self::Settle { settles: settles.into_iter().map(settle).collect() }
     }
 }
 
