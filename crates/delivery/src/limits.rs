@@ -59,7 +59,7 @@ pub const LEASE_GROUPS_PER_TURN: usize = 256;
 pub const LEASE_TURN_TIME: Duration = Duration::from_millis(1);
 /// How long the first delivery of a term waits for shards without a leader, which may have decided on transfers with
 /// records of this shard.
-pub const FENCED_WITHIN: Duration = Duration::from_secs(10);
+pub const FENCED_WITHIN: Duration = Duration::from_secs(2);
 /// Dead letters that one log entry carries.
 pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
 /// The driver forgets a lease group without users after this time.

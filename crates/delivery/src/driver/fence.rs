@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use machine::{Command, Outcome};
 use shard::Shard;
+use shard::error::{ExecuteError, Unavailable};
 use shard::request::Request;
 use shard_peers::Peers;
 use tokio::sync::oneshot;
@@ -87,12 +88,19 @@ async fn fence(shard: &Shard, peers: &Peers, own: ShardId, other: ShardId, term:
         let (reply, answer) = oneshot::channel();
         let command = Command::Fence { shard: own, term };
         peers.request(other, Request::Execute { command, reply });
-        if let Ok(Ok(Outcome::Fenced { end })) = answer.await {
-            while shard.rows().channels().expected(other) < end {
-                sleep(CHECK_INTERVAL).await;
+        match answer.await {
+            Ok(Ok(Outcome::Fenced { end })) => {
+                while shard.rows().channels().expected(other) < end {
+                    sleep(CHECK_INTERVAL).await;
+                }
+                return;
             }
-            return;
+            // The node is about to end.
+            Err(_)
+            | Ok(Err(ExecuteError::Unavailable(Unavailable::Stopping | Unavailable::Failed(_)))) => {
+                return;
+            }
+            Ok(_) => sleep(RETRY_DELAY).await,
         }
-        sleep(RETRY_DELAY).await;
     }
 }
