@@ -95,12 +95,11 @@ async fn fence(shard: &Shard, peers: &Peers, own: ShardId, other: ShardId, term:
                 }
                 return;
             }
-            // The node is about to end.
-            Err(_)
-            | Ok(Err(ExecuteError::Unavailable(Unavailable::Stopping | Unavailable::Failed(_)))) => {
+            // This node is about to end: another node's end is reported as no answer.
+            Ok(Err(ExecuteError::Unavailable(Unavailable::Stopping | Unavailable::Failed(_)))) => {
                 return;
             }
-            Ok(_) => sleep(RETRY_DELAY).await,
+            _ => sleep(RETRY_DELAY).await,
         }
     }
 }
