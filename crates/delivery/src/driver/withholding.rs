@@ -2,10 +2,10 @@
 //!
 //! The leases have ended, and no record of them is delivered. The other shard either takes the settles into its
 //! entry, whose message then settles the records in this shard's log, or refuses the transfer. If this term ends
-//! before that, records may be delivered once more before the message arrives.
+//! before that, the fence of the next one has the other shard refuse it, or waits for the message (`fence`).
 
 use base::LeaseGroupId;
-use dispatch::SessionId;
+use dispatch::{RemoveRefused, SessionId};
 use machine::GroupSettle;
 use shard::delivery::handle::{SettlesElsewhere, TransferOutcome, WithheldSettles, WithholdResult};
 use tokio::sync::oneshot;
@@ -37,9 +37,9 @@ impl Driver {
         let number = self.commits.begin(&mut self.groups, &groups, &settles);
         let elsewhere = SettlesElsewhere { settles: settles.clone(), term: self.term };
         let withheld = WithheldSettles { number, settles: elsewhere, dead_letters };
-        let is_heard = reply.send(Ok(withheld)).is_ok();
+        let is_received = reply.send(Ok(withheld)).is_ok();
         self.withholdings.push(Withholding { number, session, groups, settles, transfer });
-        if !is_heard {
+        if !is_received {
             self.restore(session, number);
         }
     }
@@ -76,13 +76,25 @@ impl Driver {
                 self.on_transferred(transfer, TransferOutcome::nothing());
                 self.on_ended(number, &groups, false);
             }
-            // An earlier term withheld them, or the session has ended: the engines do not know of the settles.
-            None => {
-                let mut groups: Vec<LeaseGroupId> = settles.iter().map(|it| it.group).collect();
-                groups.sort_unstable();
-                groups.dedup();
-                groups.into_iter().for_each(|group| self.renew(group));
+            None => settles.iter().for_each(|settle| self.remove_settled(settle)),
+        }
+    }
+
+    /// An earlier term withheld the records, or their session has ended: the engine does not know that they are
+    /// settled. Other leases of the group go on.
+    fn remove_settled(&mut self, settle: &GroupSettle) {
+        let Some(group) = self.groups.get_mut(settle.group) else { return };
+        let mut is_leased = false;
+        for &(first, count) in &settle.settled {
+            for offset in first..first.saturating_add(count.into()) {
+                let removed = group.dispatch.remove(settle.partition, offset);
+                is_leased |= matches!(removed, Err(RemoveRefused::Busy { .. }));
             }
+        }
+        self.commits.note_changed(group);
+        self.groups.enqueue(settle.group);
+        if is_leased {
+            self.renew(settle.group);
         }
     }
 }
