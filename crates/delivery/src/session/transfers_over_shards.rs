@@ -44,17 +44,18 @@ pub async fn transfer(
         batches.extend(dead_letters);
         elsewhere.insert(part.shard, settles);
     }
+    // From here on only a refusal restores them. Else the message ends it, or the session's end.
+    let sent = std::mem::take(&mut withheld.settles);
     let moved = first.transfer(links, batches, elsewhere).await;
-    if !matches!(moved, Err(TransferError::Settle { .. } | TransferError::Append { .. })) {
-        // It took effect, or may have: then the messages end it, or the session's end.
-        withheld.settles.clear();
+    if matches!(moved, Err(TransferError::Settle { .. } | TransferError::Append { .. })) {
+        withheld.settles = sent;
     }
     let mut rows = moved?.arrived().await?;
     rows.truncate(own_rows);
     Ok(rows)
 }
 
-/// Settles that drivers withhold for a transfer. Dropped before the transfer is decided, it restores them.
+/// Settles that drivers withhold for a transfer. Dropping it restores them.
 struct Withheld<'a> {
     links: &'a Links,
     /// Their numbers, by shard.
