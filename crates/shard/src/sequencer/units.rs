@@ -6,11 +6,12 @@
 //! following messages. Rows of a partition that has moved on are sent on.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use base::{Offset, PartitionId, ShardId};
 use bytes::BytesMut;
 use machine::rows::channels::{self, ArrivalOrder};
-use machine::{Command, SentBatch, SentMessage, Unit};
+use machine::{Command, MessageCommand, SentBatch, SentMessage, Unit};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use tokio::sync::oneshot;
 
@@ -69,9 +70,8 @@ pub(super) fn full_outbox(
                 targets => SentBatch::bytes_of(batch.bytes.len() as u64, targets),
             }
         };
-        let commands = content.elsewhere.get(&to).into_iter().flat_map(|it| &it.commands);
-        content.batches.iter().map(weight).sum::<u64>()
-            + commands.map(|command| command.weight() as u64).sum::<u64>()
+        let commands = content.elsewhere.get(&to).map_or(0, CommandsElsewhere::outbox_bytes);
+        content.batches.iter().map(weight).sum::<u64>() + commands
     };
     shards.iter().copied().find(|&to| !has_room(to, of_shard(to), context))
 }
@@ -155,8 +155,7 @@ impl PartThere {
     fn has_room(&self, to: ShardId, context: &Context<'_>) -> bool {
         let of_batch =
             |batch: &AppendBatch| SentBatch::bytes_of(batch.bytes.len() as u64, batch.rows());
-        let commands = self.commands.commands.iter().map(|command| command.weight() as u64);
-        let bytes = self.batches.iter().map(of_batch).sum::<u64>() + commands.sum::<u64>();
+        let bytes = self.batches.iter().map(of_batch).sum::<u64>() + self.commands.outbox_bytes();
         has_room(to, bytes, context)
     }
 }
@@ -170,11 +169,22 @@ fn has_room(to: ShardId, bytes: u64, context: &Context<'_>) -> bool {
 }
 
 /// The batch of a message's commands, which gives the message its number where it has no other.
-fn command_batch() -> (BatchHeader, BytesMut) {
+static COMMAND_BATCH: LazyLock<(BatchHeader, Vec<u8>)> = LazyLock::new(|| {
     let mut batch = BatchBuilder::new(BatchOptions::default());
     batch.push(0, None, None, &[]).expect("an empty record fits");
-    let bytes = BytesMut::from(&batch.finish()[..]);
+    let bytes = batch.finish().to_vec();
     (BatchHeader::parse(&bytes).expect("it was built just now"), bytes)
+});
+
+impl CommandsElsewhere {
+    /// Weight in an outbox, with their batch.
+    fn outbox_bytes(&self) -> u64 {
+        if self.commands.is_empty() {
+            return 0;
+        }
+        let commands: usize = self.commands.iter().map(MessageCommand::weight).sum();
+        SentBatch::bytes_of(COMMAND_BATCH.1.len() as u64, 0) + commands as u64
+    }
 }
 
 impl Proposal {
@@ -259,8 +269,8 @@ impl Proposal {
             bodies.extend(std::iter::repeat_n(body, rows));
         }
         if !commands.is_empty() {
-            let (header, bytes) = command_batch();
-            bodies.push(push(&header, bytes, Vec::new()));
+            let (header, bytes) = &*COMMAND_BATCH;
+            bodies.push(push(header, BytesMut::from(&bytes[..]), Vec::new()));
         }
         let message = SentMessage { batches: sent, commands };
         context.ahead.record_sent(to, message.bytes(), &mut self.touched);
