@@ -149,7 +149,7 @@ impl State {
             // Before their batches, which start at the message's number.
             for command in commands {
                 if let Some((to, message)) = command.sends() {
-                    self.rows.channels.send(to, message);
+                    self.rows.channels.send(to, message.to_message());
                 }
             }
             self.apply_appends(appends, entry, applied);
@@ -209,7 +209,7 @@ impl State {
     fn apply_message_commands(&mut self, commands: &[Command], applied: &mut EntryEffects) {
         for command in commands {
             if let Some((to, message)) = command.sends() {
-                self.rows.channels.send(to, message);
+                self.rows.channels.send(to, message.to_message());
             }
             if let Command::FromMessage(MessageCommand::Settle { settles }) = command {
                 self.rows.settle(settles, applied);
@@ -307,7 +307,7 @@ impl State {
                 Command::Send { .. } | Command::SendWith { .. } => {
                     let Some((to, message)) = command.sends() else { continue };
                     let own = self.role.shard();
-                    self.rows.channels.check_send(own, to, &message, appends).map_err(refused)?;
+                    self.rows.channels.check_send(own, to, message, appends).map_err(refused)?;
                     if let Command::SendWith { prepared_in, .. } = command {
                         self.rows.channels.check_fence(to, *prepared_in).map_err(refused)?;
                     }

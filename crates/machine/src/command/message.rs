@@ -31,6 +31,13 @@ pub struct SentMessage {
     pub commands: Vec<MessageCommand>,
 }
 
+/// A message in its command.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageParts<'a> {
+    pub(crate) batches: &'a [SentBatch],
+    pub(crate) commands: &'a [MessageCommand],
+}
+
 impl SentBatch {
     /// Approximate size in an entry.
     pub(super) fn weight(&self) -> usize {
@@ -53,8 +60,23 @@ impl MessageCommand {
 }
 
 impl SentMessage {
+    pub(crate) fn borrowed(&self) -> MessageParts<'_> {
+        MessageParts { batches: &self.batches, commands: &self.commands }
+    }
+
     /// Its weight in an outbox.
     pub fn bytes(&self) -> u64 {
+        self.borrowed().bytes()
+    }
+}
+
+impl MessageParts<'_> {
+    pub(crate) fn to_message(self) -> SentMessage {
+        SentMessage { batches: self.batches.to_vec(), commands: self.commands.to_vec() }
+    }
+
+    /// Its weight in an outbox.
+    pub fn bytes(self) -> u64 {
         let of_batch =
             |batch: &SentBatch| SentBatch::bytes_of(batch.bytes.into(), batch.targets.len());
         let commands = self.commands.iter().map(|command| command.weight() as u64);
@@ -62,7 +84,7 @@ impl SentMessage {
     }
 
     /// Whether it can be sent. Only with commands may it have batches for no partition.
-    pub(crate) fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(self) -> bool {
         let some = |batch: &SentBatch| {
             (!batch.targets.is_empty() || !self.commands.is_empty())
                 && batch.targets.iter().all(|to| to.as_channel().is_none())

@@ -23,7 +23,7 @@ use crate::stored::uuid_bytes;
 
 pub use adoption::{AdoptedGroup, AdoptedTopic, Adoption};
 pub use documents::{Check, DocumentChange, DocumentsChange, NewGroup, TopicChange};
-pub use message::{MessageCommand, SentBatch, SentMessage};
+pub use message::{MessageCommand, MessageParts, SentBatch, SentMessage};
 
 /// A change of the state other than an append.
 ///
@@ -281,13 +281,13 @@ impl Command {
     }
 
     /// The message that it sends, and the shard that receives it.
-    pub fn sends(&self) -> Option<(ShardId, SentMessage)> {
+    pub fn sends(&self) -> Option<(ShardId, MessageParts<'_>)> {
         let (to, batches, commands) = match self {
             Self::Send { to, batches } => (to, batches, &[][..]),
             Self::SendWith { to, batches, commands, .. } => (to, batches, &commands[..]),
             _ => return None,
         };
-        Some((*to, SentMessage { batches: batches.clone(), commands: commands.to_vec() }))
+        Some((*to, MessageParts { batches, commands }))
     }
 
     pub fn home(&self) -> Home {

@@ -2,8 +2,8 @@
 //! those of other shards.
 //!
 //! A message is everything that one unit of the log sends to one shard: batches, and for each the
-//! receiving partitions there; and commands. Its batches are appended to the channel, a partition of no topic, so
-//! that the journal stores their bytes like others. The first offset is the message's number; the
+//! receiving partitions there; and commands. Its batches are appended to the channel, a partition of
+//! no topic, so that the journal stores their bytes like others. The first offset is the message's number; the
 //! next message's number follows its last offset. Both ends therefore count alike, and no number is
 //! used twice.
 
@@ -14,7 +14,7 @@ use base::limits::{OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, SHARDS_MAX};
 use base::{Offset, PartitionId, ShardId, SharedMap};
 
 use super::partition::Partition;
-use crate::command::SentMessage;
+use crate::command::{MessageParts, SentMessage};
 use crate::entry::{Append, Origin};
 use crate::outcome::{AppendOutcome, EntryEffects, Refusal};
 
@@ -99,7 +99,7 @@ impl Outbox {
         let first = self.messages.first_key_value().map(|(number, _)| *number);
         let begins = if start == end { first.is_none() } else { first == Some(start) };
         let ends = self.messages.keys().all(|number| *number < end);
-        let messages = self.messages.values().all(|message| message.is_sound());
+        let messages = self.messages.values().all(|message| message.borrowed().is_sound());
         begins && ends && messages && self.partition.is_sound()
     }
 }
@@ -158,8 +158,8 @@ impl Channels {
         self.outbox_mut(to).partition.append(&append, leader_epoch, now_ms)
     }
 
-    /// Whether a snapshot of them needs the version with commands in messages.
-    pub(crate) fn carry_commands(&self) -> bool {
+    /// Whether messages have commands, or may have had some: a snapshot then has the version for that.
+    pub(crate) fn have_commands(&self) -> bool {
         let messages = self.outboxes.values().flat_map(|outbox| outbox.messages.values());
         !self.fences.is_empty() || messages.into_iter().any(|it| !it.commands.is_empty())
     }
@@ -188,7 +188,7 @@ impl Channels {
         &self,
         own: ShardId,
         to: ShardId,
-        message: &SentMessage,
+        message: MessageParts<'_>,
         appends: &[Append],
     ) -> Result<(), Refusal> {
         let channel = PartitionId::channel_to(to);

@@ -44,7 +44,8 @@ const BROUGHT_SINCE: u16 = 8;
 /// The first version with ids of records. It is written only if ids were stored, which requires
 /// [`Level::RECORD_IDS`].
 const RECORD_IDS_SINCE: u16 = 9;
-/// The first version with commands in messages; likewise written only if there are some.
+/// The first version with commands in messages, and with fences; likewise written only if there are
+/// some.
 const MESSAGE_COMMANDS_SINCE: u16 = 10;
 const NEWEST: u16 = MESSAGE_COMMANDS_SINCE;
 const _: () = assert!(NEWEST as u32 == Format::MachineSnapshot.newest(Levels::OURS.max));

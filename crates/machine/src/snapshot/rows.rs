@@ -84,7 +84,7 @@ impl RowsImage {
     /// The oldest version that can represent all of it.
     pub(super) fn version(&self) -> u16 {
         match (self.memberships.is_empty(), self.has_channels()) {
-            _ if self.channels.carry_commands() => MESSAGE_COMMANDS_SINCE,
+            _ if self.channels.have_commands() => MESSAGE_COMMANDS_SINCE,
             _ if !self.record_ids.is_unused => RECORD_IDS_SINCE,
             _ if !self.requests.is_empty() => BROUGHT_SINCE,
             _ if self.moves() > 0 => MOVES_SINCE,
