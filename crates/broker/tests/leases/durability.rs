@@ -301,7 +301,7 @@ async fn records_possibly_delivered_before_a_crash_count_as_delivered_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transfer_without_a_settle_is_no_mark_of_a_clean_shutdown() {
+async fn transfer_without_settles_does_not_mark_a_clean_shutdown() {
     let disk = SimulatedDisk::new();
     let (node, topic, group, mut consumer) = node_with_consumer_of_two(&disk).await;
     let held = consumer.next(2).await;
