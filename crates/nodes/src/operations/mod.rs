@@ -23,8 +23,8 @@ use crate::registry::{
 use crate::status;
 use crate::{moves, placements, plan, upgrade};
 
-/// Time limit for connecting to the replacement of a node.
-const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
+/// Time limit for a fact that other nodes report, e.g. the members of a shard without a replica on this node.
+const REPORTED_WITHIN: Duration = Duration::from_secs(10);
 const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Description of a change for the audit log; `None`: the operation changes nothing.
@@ -159,8 +159,12 @@ impl Administration {
             }
         };
         let cluster = self.cluster()?;
-        if let Operation::ReplaceNode { with, .. } = operation {
-            self.wait_until_connected(cluster, with).await;
+        match operation {
+            Operation::RemoveNode { .. } => self.wait_until(|| self.knows_members()).await,
+            Operation::ReplaceNode { with, .. } => {
+                self.wait_until(|| self.is_connected(cluster, with) && self.knows_members()).await;
+            }
+            _ => {}
         }
         let changed = std::sync::atomic::AtomicBool::new(false);
         let decision = |registry: &Registry| {
@@ -177,18 +181,26 @@ impl Administration {
         written(&document::NodeDecision { node, changed })
     }
 
-    /// Waits for a connection to a node that has just joined.
-    async fn wait_until_connected(&self, cluster: &Node, node: u64) {
-        let connected = async {
-            while cluster.connected_for(NodeId(node)).is_none()
-                && Registry::read(&self.broker)
-                    .is_ok_and(|registry| registry.nodes.contains_key(&node))
-            {
+    /// Waits for a fact that other nodes report soon; the decision is rejected if it is still missing.
+    async fn wait_until(&self, is_known: impl Fn() -> bool) {
+        let known = async {
+            while !is_known() {
                 sleep(LOOKS_AGAIN_AFTER).await;
             }
         };
-        // The decision rejects a node that is still not connected.
-        timeout(CONNECTS_WITHIN, connected).await.ok();
+        timeout(REPORTED_WITHIN, known).await.ok();
+    }
+
+    /// Whether this node is connected to a node, which may have just joined; `true` for an unknown node.
+    fn is_connected(&self, cluster: &Node, node: u64) -> bool {
+        let registered = Registry::read(&self.broker).map(|it| it.nodes.contains_key(&node));
+        cluster.connected_for(NodeId(node)).is_some() || !registered.unwrap_or(false)
+    }
+
+    /// Whether this node knows the members of each shard: those of a shard that it does not have are reported by the
+    /// shard's leader.
+    fn knows_members(&self) -> bool {
+        self.broker.groups().iter().all(|group| !group.voters.is_empty())
     }
 
     /// Result of the operation on the current nodes.

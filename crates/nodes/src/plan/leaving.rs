@@ -24,6 +24,10 @@ pub(crate) enum RemovalObstacle {
          start those that are not, first"
     )]
     NoMajority { node: u64, shard: ShardId, voters: Vec<u64>, live: Vec<u64> },
+    #[error(
+        "the node asked does not know the members of {0} yet: retry in a few seconds, or ask another node"
+    )]
+    UnknownMembers(ShardId),
     #[error("node {0} cannot take its own place")]
     ByItself(u64),
     #[error("node {with} cannot take the place of node {node}: it {why}")]
@@ -57,6 +61,9 @@ pub(crate) fn may_leave(view: &View, node: u64, with: Option<u64>) -> Result<(),
     if is_new && stay.len() < NODES_SAFE_MIN && stay.len() + 1 >= NODES_SAFE_MIN {
         return Err(RemovalObstacle::TooFew { node, left: stay.len() });
     }
+    if let Some(shard) = view.shard_with_unknown_members() {
+        return Err(RemovalObstacle::UnknownMembers(shard));
+    }
     if view.spreads {
         return check_remaining_nodes(view, node, with);
     }
@@ -79,8 +86,7 @@ fn check_remaining_nodes(view: &View, node: u64, with: Option<u64>) -> Result<()
     }
     let wanted = wanted(&then);
     for group in &view.groups {
-        // A group with unknown voters may include the node.
-        if group.voters.is_empty() || group.voters.contains(&node) {
+        if group.voters.contains(&node) {
             has_majority(view, node, group.shard, &group.voters)?;
             let rest = wanted.get(&group.shard).map(|wanted| &wanted.voters);
             rest.map_or(Ok(()), |rest| has_majority(view, node, group.shard, rest))?;

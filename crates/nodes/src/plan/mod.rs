@@ -146,9 +146,7 @@ pub(crate) fn next_steps(view: &View) -> Vec<Step> {
     let members = view.groups.iter().flat_map(Group::members);
     let members: BTreeSet<u64> = members.collect();
     let gone = view.nodes.keys().filter(|node| !stay.contains(node) && !members.contains(node));
-    // For a group without a replica here and without a known leader, this node knows no members.
-    let knows_all = view.groups.iter().all(|group| !group.voters.is_empty());
-    if knows_all && !view.groups.is_empty() {
+    if view.shard_with_unknown_members().is_none() && !view.groups.is_empty() {
         steps.extend(gone.map(|node| Step::Forget { node: *node }));
     }
     steps
@@ -308,6 +306,11 @@ impl View {
 
     pub(crate) fn is_live(&self, node: u64) -> bool {
         self.nodes.get(&node).is_some_and(|node| node.is_live)
+    }
+
+    /// Shard without a replica on the planning node and without a leader known there.
+    pub(crate) fn shard_with_unknown_members(&self) -> Option<ShardId> {
+        self.groups.iter().find(|group| group.voters.is_empty()).map(|group| group.shard)
     }
 
     /// Whether a majority of these is connected.

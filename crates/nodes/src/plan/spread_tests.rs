@@ -301,7 +301,8 @@ fn node_may_leave_if_each_of_its_shards_has_a_majority() {
     assert_eq!(may_leave(&seen, 2, None), Ok(()));
     assert_eq!(may_leave(&seen, 2, Some(4)), Ok(()));
     seen.groups[2].voters.clear();
-    assert!(may_leave(&seen, 2, None).is_err(), "nobody says who has shard 2");
+    let error = may_leave(&seen, 2, None).expect_err("node 2 may be a voter of shard 2");
+    assert_eq!(error, RemovalObstacle::UnknownMembers(ShardId(2)));
 }
 
 #[test]
