@@ -60,6 +60,9 @@ pub const LEASE_TURN_TIME: Duration = Duration::from_millis(1);
 /// How long the first delivery of a term waits for shards without a leader, which may have decided on transfers with
 /// records of this shard.
 pub const FENCED_WITHIN: Duration = Duration::from_secs(2);
+/// How long records that a transfer over several shards withholds wait for its decision once its session has ended.
+/// After that the other shards refuse it.
+pub const DECIDED_WITHIN: Duration = Duration::from_secs(1);
 /// Dead letters that one log entry carries.
 pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
 /// The driver forgets a lease group without users after this time.

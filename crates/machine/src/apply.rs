@@ -308,8 +308,8 @@ impl State {
                     let Some((to, message)) = command.sends() else { continue };
                     let own = self.role.shard();
                     self.rows.channels.check_send(own, to, message, appends).map_err(refused)?;
-                    if let Command::SendWith { prepared_in, .. } = command {
-                        self.rows.channels.check_fence(to, *prepared_in).map_err(refused)?;
+                    if let Command::SendWith { preparation, .. } = command {
+                        self.rows.channels.check_fence(to, *preparation).map_err(refused)?;
                     }
                     // One message to each shard.
                     unsent.remove(&to).ok_or(refused(Refusal::NotAMessage))?;

@@ -40,8 +40,8 @@ pub use catalog::topic::Topic;
 pub use catalog::{Catalog, CatalogStamp};
 pub use command::{
     Adoption, Check, Command, CommitOffset, DocumentChange, DocumentsChange, GroupSettle,
-    MessageCommand, MinimumCounters, NewGroup, NewTopic, SentBatch, SentMessage, TopicChange,
-    TopicDefinition,
+    MessageCommand, MinimumCounters, NewGroup, NewTopic, Preparation, SentBatch, SentMessage,
+    TopicChange, TopicDefinition,
 };
 pub use config::{
     ConfigError, Durability, GroupConfig, GroupValues, LeaseGroupConfig, NodeConfig, TopicConfig,

@@ -241,8 +241,8 @@ impl State {
             Command::Send { .. } | Command::SendWith { .. } | Command::FromMessage(_) => {
                 Err(Refusal::NotAMessage)
             }
-            Command::Fence { shard, term } => {
-                Ok(Outcome::Fenced { end: self.rows.channels.fence(*shard, *term)? })
+            Command::Fence { shard, before } => {
+                Ok(Outcome::Fenced { end: self.rows.channels.fence(*shard, *before)? })
             }
             Command::Acknowledged { to, below } => {
                 self.rows.channels.acknowledge(*to, *below, applied)?;

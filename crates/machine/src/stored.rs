@@ -246,6 +246,7 @@ pub(crate) struct ChannelsV10 {
 pub(crate) struct FenceV10 {
     pub(crate) shard: u32,
     pub(crate) term: u64,
+    pub(crate) number: u64,
 }
 
 /// Followed by a [`PartitionV1`] and the given number of [`MessageV5`].

@@ -10,7 +10,7 @@ use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
     Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, GroupSettle, MessageCommand,
-    Origin, Outcome, Role, SentBatch, State, Unit, decode_head, encode_head,
+    Origin, Outcome, Preparation, Role, SentBatch, State, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -301,8 +301,8 @@ impl Model {
             match carried.is_empty() {
                 true => Command::Send { to: ShardId(to), batches: sent },
                 false => {
-                    let (to, prepared_in) = (ShardId(to), 0);
-                    Command::SendWith { to, batches: sent, commands: carried, prepared_in }
+                    let (to, preparation) = (ShardId(to), Preparation::default());
+                    Command::SendWith { to, batches: sent, commands: carried, preparation }
                 }
             },
         ];

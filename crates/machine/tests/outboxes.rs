@@ -6,8 +6,8 @@ use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::AdoptedTopic;
 use machine::{
     Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, GroupSettle, MessageCommand,
-    MinimumCounters, NewTopic, Origin, Outcome, Refusal, Role, SentBatch, State, Unit, decode_head,
-    encode_head,
+    MinimumCounters, NewTopic, Origin, Outcome, Preparation, Refusal, Role, SentBatch, State, Unit,
+    decode_head, encode_head,
 };
 
 const EPOCH: i32 = 3;
@@ -205,13 +205,14 @@ fn persisted_form_of_a_message_with_commands_does_not_change() {
     let batches = vec![SentBatch { bytes: 300, targets: vec![target] }];
     let commands = vec![settle_command()];
     let settle = [1, 4, 2, 1, 7, 3, 1, 9, 0xac, 2];
+    let preparation = Preparation { term: 300, number: 7 };
     let persisted = [
         (
-            Command::SendWith { to: ShardId(2), batches, commands, prepared_in: 300 },
-            [&[37, 2, 1, 0xac, 2, 1, 5, 2, 1, 0][..], &settle, &[0xac, 2]].concat(),
+            Command::SendWith { to: ShardId(2), batches, commands, preparation },
+            [&[37, 2, 1, 0xac, 2, 1, 5, 2, 1, 0][..], &settle, &[0xac, 2, 7]].concat(),
         ),
         (Command::FromMessage(settle_command()), [&[38, 0][..], &settle].concat()),
-        (Command::Fence { shard: ShardId(2), term: 300 }, vec![39, 2, 0xac, 2]),
+        (Command::Fence { shard: ShardId(2), before: preparation }, vec![39, 2, 0xac, 2, 7]),
     ];
     for (command, bytes) in persisted {
         let head = encode_head(3, std::slice::from_ref(&command), &[]);
@@ -228,7 +229,7 @@ fn message_with_commands_needs_a_batch_and_survives_a_snapshot() {
         to,
         batches,
         commands: vec![settle_command()],
-        prepared_in: 0,
+        preparation: Preparation::default(),
     };
     let unit = Unit { commands: 1, ..Unit::default() };
     let refused = shard.apply(&[], &[send(vec![])], &[unit]).commands;
@@ -273,28 +274,35 @@ fn command_of_a_message_is_refused_outside_of_a_message() {
 }
 
 #[test]
-fn shard_that_began_a_term_gets_no_command_that_it_prepared_for_earlier() {
+fn shard_gets_no_command_for_which_it_gave_up_its_preparation() {
     let (mut shard, to) = (Shard::new(), ShardId(2));
     let channel = PartitionId::channel_to(to);
-    let send = |shard: &mut Shard, number: u64, prepared_in: u64| {
+    let send = |shard: &mut Shard, number: u64, preparation| {
         let batches = vec![SentBatch { bytes: 78, targets: vec![] }];
         let commands = vec![settle_command()];
-        let send = Command::SendWith { to, batches, commands, prepared_in };
+        let send = Command::SendWith { to, batches, commands, preparation };
         let unit = Unit { appends: 1, commands: 1, ..Unit::default() };
         shard.apply(&[append(channel, number, 1)], &[send], &[unit]).commands.remove(0)
     };
-    let fence = |shard: &mut Shard, term: u64| {
-        shard.apply(&[], &[Command::Fence { shard: to, term }], &[]).commands.remove(0)
+    let fence = |shard: &mut Shard, before| {
+        shard.apply(&[], &[Command::Fence { shard: to, before }], &[]).commands.remove(0)
     };
-    assert_eq!(send(&mut shard, 0, 4), Ok(Outcome::Done));
+    let prepared = |term, number| Preparation { term, number };
+    assert_eq!(send(&mut shard, 0, prepared(4, 9)), Ok(Outcome::Done));
     // All that was sent before has a lower number.
-    assert_eq!(fence(&mut shard, 5), Ok(Outcome::Fenced { end: 1 }));
-    assert_eq!(send(&mut shard, 1, 4), Err(Refusal::PreparedEarlier { to }));
-    assert_eq!(send(&mut shard, 1, 5), Ok(Outcome::Done));
-    // Terms only rise, also over a snapshot.
-    assert_eq!(fence(&mut shard, 4), Ok(Outcome::Fenced { end: 2 }));
+    assert_eq!(fence(&mut shard, prepared(5, 0)), Ok(Outcome::Fenced { end: 1 }));
+    assert_eq!(send(&mut shard, 1, prepared(4, 9)), Err(Refusal::PreparedEarlier { to }));
+    assert_eq!(send(&mut shard, 1, prepared(5, 1)), Ok(Outcome::Done));
+    assert_eq!(fence(&mut shard, prepared(5, 4)), Ok(Outcome::Fenced { end: 2 }));
+    // Fences only rise, also over a snapshot.
+    assert_eq!(fence(&mut shard, prepared(5, 2)), Ok(Outcome::Fenced { end: 2 }));
     shard.state = State::decode(&shard.state.encode()).expect("it was encoded by us");
-    assert_eq!(send(&mut shard, 2, 4), Err(Refusal::PreparedEarlier { to }));
+    assert_eq!(send(&mut shard, 2, prepared(5, 3)), Err(Refusal::PreparedEarlier { to }));
+    assert_eq!(send(&mut shard, 2, prepared(5, 4)), Ok(Outcome::Done));
     // A plain message needs no preparation.
-    assert_eq!(shard.send(to, 2, 1), Ok(Outcome::Done));
+    assert_eq!(shard.send(to, 3, 1), Ok(Outcome::Done));
+    // After a recovery terms may go on below the fence.
+    let recovered = Command::ResumeChannels { sent: vec![], taken: vec![] };
+    assert_eq!(shard.apply(&[], &[recovered], &[]).commands.remove(0), Ok(Outcome::Done));
+    assert_eq!(send(&mut shard, 4, prepared(3, 1)), Ok(Outcome::Done));
 }

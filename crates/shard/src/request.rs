@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base::limits::ENTRY_ROW_BYTES;
 use base::{Offset, ShardId};
-use machine::{Command, MessageCommand, MoveStep, Origin, Outcome, RowSequence};
+use machine::{Command, MessageCommand, MoveStep, Origin, Outcome, Preparation, RowSequence};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -76,8 +76,7 @@ pub struct UnitContent {
 #[derive(Debug, Default)]
 pub struct CommandsElsewhere {
     pub commands: Vec<MessageCommand>,
-    /// Its term at that time.
-    pub prepared_in: u64,
+    pub preparation: Preparation,
 }
 
 impl UnitContent {

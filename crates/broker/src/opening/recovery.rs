@@ -236,8 +236,11 @@ async fn reconcile_shards<E>(
             now_ms.insert(*shard, view.last_ms);
         });
     }
-    let (ends, gaps) = resume(&channels);
+    let (mut ends, gaps) = resume(&channels);
     let resumed = !ends.is_empty();
+    for (shard, _) in channels.iter().filter(|(_, channels)| channels.have_fences()) {
+        ends.entry(*shard).or_default();
+    }
     for (shard, ResumedChannels { sent, taken }) in ends {
         let command = Command::ResumeChannels { sent, taken };
         rows[&shard].propose(now_ms[&shard], command).await?;

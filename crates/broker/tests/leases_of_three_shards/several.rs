@@ -10,8 +10,9 @@ use broker::{
     AppendBatch, ConsumeOptions, Credit, Delivery, Event, Settle, SettleTarget, Settlement,
     TakeOptions,
 };
+use futures_util::future::join_all;
 use record::Compression;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use world::SimulatedDisk;
 
 use crate::SHARDS;
@@ -496,6 +497,42 @@ async fn transfer_of_three_shards_is_atomic_under_power_loss() {
     }
     assert!((1..RUNS).contains(&there), "{there} of {RUNS} were there");
     assert!((1..=there).contains(&answered), "{answered} of {there} were answered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn abandoned_transfer_of_three_shards_settles_all_or_nothing() {
+    let abandoned = (0..24).map(|step| abandon_after(Duration::from_micros(step * 150)));
+    let done = join_all(abandoned).await;
+    assert!(done.contains(&true) && done.contains(&false), "{done:?}");
+}
+
+/// Ends a session after its transfer has run for a time. Returns whether the transfer took effect.
+async fn abandon_after(time: Duration) -> bool {
+    let node = open(&SimulatedDisk::new()).await;
+    let (_, group) = jobs(&node, &[], 1).await;
+    let to = PartitionId::new(node.topic("to", 1, &[]).await, 0);
+    let session = node.broker.lease_session();
+    let accepted = take_all(&session, group).await.into_iter().map(|it| Settle {
+        group,
+        what: it.lease(),
+        settlement: Settlement::Accept,
+    });
+    let batches = vec![batch(to, Compression::None, &values(1))];
+    let _ = timeout(time, session.transfer(accepted.collect(), batches)).await;
+    drop(session);
+    // Records of a transfer that is refused are delivered again, the others never.
+    let (other, begun) = (node.broker.lease_session(), Instant::now());
+    let mut again = Vec::new();
+    while begun.elapsed() < Duration::from_secs(4) && again.len() < SHARDS as usize {
+        again.extend(take_all(&other, group).await);
+        sleep(Duration::from_millis(20)).await;
+    }
+    let is_done = node.broker.bounds(to).expect("there").end == 1;
+    let expected = if is_done { 0 } else { SHARDS as usize };
+    assert_eq!(again.len(), expected, "after {time:?}");
+    assert_eq!(node.depth(group).await, expected as u64, "after {time:?}");
+    node.broker.shutdown().await;
+    is_done
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ use ::world::RealDisk;
 use base::{HashMap, PartitionId, TopicId};
 use machine::{
     Command, DocumentsChange, Entry, EntryEffects, GroupSettle, Head, MessageCommand, MoveEnd,
-    MoveStep, Origin, Outcome, State, Step, TopicChange,
+    MoveStep, Origin, Outcome, Preparation, State, Step, TopicChange,
 };
 
 use super::unreadable;
@@ -210,8 +210,10 @@ impl Names {
                     "send a message of {batches} batches to {targets} partitions of {to}, with {commands} commands"
                 )
             }
-            Command::Fence { shard, term } => {
-                format!("send {shard} no commands for which it prepared before its term {term}")
+            Command::Fence { shard, before: Preparation { term, number } } => {
+                format!(
+                    "send {shard} no commands for which it prepared before number {number} of its term {term}"
+                )
             }
             Command::FromMessage(MessageCommand::Settle { settles }) => {
                 format!("by a message from another shard: {}", settled(settles))

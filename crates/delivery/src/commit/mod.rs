@@ -186,9 +186,9 @@ impl<P: Send + 'static> Commits<P> {
         }
         let (reply, answer) = oneshot::channel();
         let commands = settles.map(|settles| Command::Settle { settles }).into_iter().collect();
-        let carried = |SettlesElsewhere { settles, term }| CommandsElsewhere {
+        let carried = |SettlesElsewhere { settles, preparation }| CommandsElsewhere {
             commands: vec![MessageCommand::Settle { settles }],
-            prepared_in: term,
+            preparation,
         };
         let elsewhere = elsewhere.into_iter().map(|(to, settles)| (to, carried(settles)));
         let content = UnitContent { batches, commands, elsewhere: elsewhere.collect() };
@@ -287,10 +287,10 @@ impl From<UnitContent> for Unit {
             Command::Settle { settles } => settles,
             _ => Vec::new(),
         };
-        let settles_of = |CommandsElsewhere { commands, prepared_in }| {
+        let settles_of = |CommandsElsewhere { commands, preparation }| {
             let settles = |MessageCommand::Settle { settles }| settles;
             let settles = commands.into_iter().flat_map(settles).collect();
-            SettlesElsewhere { settles, term: prepared_in }
+            SettlesElsewhere { settles, preparation }
         };
         let elsewhere = elsewhere.into_iter().map(|(to, commands)| (to, settles_of(commands)));
         Self {

@@ -56,7 +56,7 @@ use shard::request::Request;
 use shard::timeline::Timeline;
 use shard::watch::Watch;
 use shard_peers::Peers;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use world::{Clock, Workers};
 
@@ -140,6 +140,10 @@ enum Purpose {
     Overflow(Overflowed),
     /// The other shards are fenced.
     Fence,
+    /// They are fenced for withholdings with lower numbers.
+    Resolution {
+        below: u64,
+    },
 }
 
 /// The driver of one term.
@@ -176,6 +180,8 @@ struct Driver {
     peers: Arc<Peers>,
     /// For other shards' entries.
     withholdings: Vec<Withholding>,
+    /// Pending fence of withholdings whose sessions have ended. Dropping it ends the attempt.
+    resolution: Option<oneshot::Sender<()>>,
     /// For the driver of the next term.
     given_back: Vec<DeferredTransfer>,
     /// Settles that this term did not make durable.
@@ -258,6 +264,7 @@ impl Driver {
             fence: Fence::Needed,
             peers: Arc::clone(&parts.peers),
             withholdings: Vec::new(),
+            resolution: None,
             given_back: Vec::new(),
             lost: Vec::new(),
             places: AppendPlaces::new(Arc::clone(shard), Arc::clone(&parts.peers)),
@@ -431,7 +438,7 @@ impl Driver {
 
     /// Commits all settles, and waits for requests in flight.
     async fn finish(mut self) {
-        self.fence = Fence::Closed;
+        self.end_fences();
         self.commit_all();
         while let Some(done) = self.commits.done().await {
             self.on_committed(done);

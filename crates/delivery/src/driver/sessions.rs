@@ -56,7 +56,9 @@ impl Driver {
             Message::Withhold { session, settles, reply } => {
                 self.transfer(session, settles, Vec::new(), Decision::Elsewhere { reply });
             }
-            Message::Restore { session, number } => self.restore(session, number),
+            Message::Restore { preparation, is_refused, .. } => {
+                self.restore(preparation, is_refused);
+            }
             Message::SettledElsewhere { settles } => self.on_settled_elsewhere(&settles),
             Message::Room { session, connection } => self.on_room(session, connection),
             Message::Moved { group, partition, sought } => self.on_moved(group, partition, sought),
@@ -82,7 +84,7 @@ impl Driver {
     pub(super) fn close(&mut self, id: SessionId) {
         self.suspended.remove(id);
         let Some(groups) = self.sessions.close(id) else { return };
-        self.restore_all_of(id);
+        self.abandon_all_of(id);
         let now_ms = self.timeline.now_ms();
         for group in groups {
             let Some(found) = self.groups.get_mut(group) else { continue };

@@ -226,6 +226,7 @@ impl Driver {
                 }
             },
             Purpose::Fence => self.on_fenced(),
+            Purpose::Resolution { below } => self.on_resolved(below),
             // The dead letters may have been refused as well: their producer only learns that its records were.
             Purpose::Overflow(overflowed) => self.dead_letter_refused(overflowed),
         }
@@ -244,7 +245,10 @@ impl Driver {
                 self.given_back.push(DeferredTransfer { groups, unit, transfer });
             }
             // They need no outbox.
-            Purpose::Settles(_) | Purpose::Overflow(_) | Purpose::Fence => {}
+            Purpose::Settles(_)
+            | Purpose::Overflow(_)
+            | Purpose::Fence
+            | Purpose::Resolution { .. } => {}
         }
     }
 

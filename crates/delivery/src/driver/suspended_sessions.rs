@@ -66,8 +66,7 @@ impl Driver {
     pub(super) fn suspend(&mut self, id: SessionId) {
         let Some(unsent) = self.sessions.suspend(id) else { return };
         self.suspended.by_id.insert(id, SuspendedSession::default());
-        // Its node cannot tell any more that a transfer was refused.
-        self.restore_all_of(id);
+        self.abandon_all_of(id);
         let of_waiting = |(group, assigned): &(_, Assignment)| (*group, assigned.selection());
         let of_outgoing = |delivery: &Delivery| (delivery.group, delivery.lease());
         let mut leases: Vec<_> = unsent.waiting.iter().map(of_waiting).collect();

@@ -11,7 +11,6 @@ use shard::delivery::handle::Inbox;
 use shard::error::Unavailable;
 use tokio::time::Instant;
 
-use super::fence::Fence;
 use super::{Driver, Purpose};
 use crate::dead_letters::DeadLetters;
 use crate::drivers::term_of;
@@ -156,7 +155,7 @@ impl Driver {
         let begun = Instant::now();
         let mut ended = pin!(consensus.ended());
         self.commits.may_wait(false);
-        self.fence = Fence::Closed;
+        self.end_fences();
         self.complete_takes();
         loop {
             self.commit_all();

@@ -2,25 +2,31 @@
 //!
 //! The leases have ended, and no record of them is delivered. The other shard either takes the settles into its
 //! entry, whose message then settles the records in this shard's log, or refuses the transfer. If this term ends
-//! before that, the fence of the next one has the other shard refuse it, or waits for the message (`fence`).
+//! before that, the fence of the next one has the other shard refuse it, or waits for the message (`fence`). The same
+//! happens once the session has ended: it cannot tell how the other shard decided.
 
 use base::LeaseGroupId;
 use dispatch::{RemoveRefused, SessionId};
-use machine::GroupSettle;
+use futures_util::FutureExt;
+use machine::{GroupSettle, Preparation};
 use shard::delivery::handle::{SettlesElsewhere, TransferOutcome, WithheldSettles, WithholdResult};
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
-use super::Driver;
-use crate::commit::Unit;
+use super::{Driver, Purpose};
+use crate::commit::{FinishedCommit, Unit};
+use crate::limits::DECIDED_WITHIN;
 use crate::transfer::Transfer;
 
 /// Withheld settles of one transfer.
 pub(super) struct Withholding {
-    number: u64,
+    preparation: Preparation,
     session: SessionId,
     groups: Vec<LeaseGroupId>,
     settles: Vec<GroupSettle>,
     transfer: Transfer,
+    /// The session has ended, its node is not connected, or it does not wait for the decision.
+    is_abandoned: bool,
 }
 
 impl Driver {
@@ -35,35 +41,76 @@ impl Driver {
         let Unit { settles, batches: dead_letters, .. } = unit;
         // Until it ends, new engines of the groups count the records as settled.
         let number = self.commits.begin(&mut self.groups, &groups, &settles);
-        let elsewhere = SettlesElsewhere { settles: settles.clone(), term: self.term };
-        let withheld = WithheldSettles { number, settles: elsewhere, dead_letters };
+        let preparation = Preparation { term: self.term, number };
+        let elsewhere = SettlesElsewhere { settles: settles.clone(), preparation };
+        let withheld = WithheldSettles { settles: elsewhere, dead_letters };
         let is_received = reply.send(Ok(withheld)).is_ok();
-        self.withholdings.push(Withholding { number, session, groups, settles, transfer });
+        let is_abandoned = false;
+        let withholding =
+            Withholding { preparation, session, groups, settles, transfer, is_abandoned };
+        self.withholdings.push(withholding);
         if !is_received {
-            self.restore(session, number);
+            self.restore(preparation, true);
         }
     }
 
-    /// The other shard refused the transfer.
-    pub(super) fn restore(&mut self, session: SessionId, number: u64) {
-        let is_it = |it: &mut Withholding| (it.session, it.number) == (session, number);
-        for withholding in self.withholdings.extract_if(.., is_it).collect::<Vec<_>>() {
-            self.restore_records(withholding);
+    /// The other shard refused the transfer, or the session does not wait for its decision.
+    pub(super) fn restore(&mut self, preparation: Preparation, is_refused: bool) {
+        let is_it = |it: &Withholding| it.preparation == preparation;
+        match is_refused {
+            true => self.restore_records(is_it),
+            false => self.abandon(is_it),
         }
     }
 
-    /// The session has ended, and may have ended before its transfer was decided.
-    pub(super) fn restore_all_of(&mut self, session: SessionId) {
-        let is_of_session = |it: &mut Withholding| it.session == session;
-        for withholding in self.withholdings.extract_if(.., is_of_session).collect::<Vec<_>>() {
-            self.restore_records(withholding);
+    /// The session has ended, or its node is not connected: it cannot tell any more that a transfer was refused.
+    pub(super) fn abandon_all_of(&mut self, session: SessionId) {
+        self.abandon(|it| it.session == session);
+    }
+
+    fn abandon(&mut self, are_abandoned: impl Fn(&Withholding) -> bool) {
+        for withholding in self.withholdings.iter_mut().filter(|it| are_abandoned(it)) {
+            withholding.is_abandoned = true;
+        }
+        self.resolve();
+    }
+
+    /// Resolves the withholdings that were abandoned: their transfers are decided soon, or not at all.
+    fn resolve(&mut self) {
+        let left =
+            self.withholdings.iter().filter(|it| it.is_abandoned).map(|it| it.preparation.number);
+        let Some(last) = left.max().filter(|_| self.resolution.is_none()) else { return };
+        let (cancel, cancelled) = oneshot::channel::<()>();
+        self.resolution = Some(cancel);
+        let below = last + 1;
+        let fenced = self.fence_others(Preparation { term: self.term, number: below });
+        let resolution = async move {
+            let fenced = sleep(DECIDED_WITHIN).then(|()| fenced);
+            let below = tokio::select! {
+                biased;
+                is_fenced = fenced => if is_fenced { below } else { 0 },
+                _ = cancelled => 0,
+            };
+            FinishedCommit::without_request(Purpose::Resolution { below })
+        };
+        self.commits.push(resolution.boxed());
+    }
+
+    pub(super) fn on_resolved(&mut self, below: u64) {
+        self.resolution = None;
+        if below > 0 {
+            self.restore_records(|it| it.is_abandoned && it.preparation.number < below);
+            self.resolve();
         }
     }
 
-    fn restore_records(&mut self, withholding: Withholding) {
-        let Withholding { number, groups, transfer, .. } = withholding;
-        self.on_ended(number, &groups, false);
-        self.on_transfer_refused(transfer, Vec::new());
+    fn restore_records(&mut self, are_restored: impl Fn(&Withholding) -> bool) {
+        let are_restored = |it: &mut Withholding| are_restored(it);
+        for withholding in self.withholdings.extract_if(.., are_restored).collect::<Vec<_>>() {
+            let Withholding { preparation, groups, transfer, .. } = withholding;
+            self.on_ended(preparation.number, &groups, false);
+            self.on_transfer_refused(transfer, Vec::new());
+        }
     }
 
     /// The message of the other shard is in the log.
@@ -72,16 +119,16 @@ impl Driver {
         match self.withholdings.iter().position(|it| it.settles == settles) {
             Some(place) => {
                 let withholding = self.withholdings.swap_remove(place);
-                let Withholding { number, groups, transfer, .. } = withholding;
+                let Withholding { preparation, groups, transfer, .. } = withholding;
                 self.on_transferred(transfer, TransferOutcome::nothing());
-                self.on_ended(number, &groups, false);
+                self.on_ended(preparation.number, &groups, false);
             }
             None => settles.iter().for_each(|settle| self.remove_settled(settle)),
         }
     }
 
-    /// An earlier term withheld the records, or their session has ended: the engine does not know that they are
-    /// settled. Other leases of the group go on.
+    /// An earlier term withheld the records: the engine does not know that they are settled. Other leases of the group
+    /// go on.
     fn remove_settled(&mut self, settle: &GroupSettle) {
         let Some(group) = self.groups.get_mut(settle.group) else { return };
         let mut is_leased = false;

@@ -185,8 +185,8 @@ pub(super) fn driver_message(
             let message = Message::Withhold { session, settles, reply };
             with_reply(id, weight, message, withheld(answer))
         }
-        RelayCommand::Restore { session, number } => {
-            DriverMessage::OneWay(Message::Restore { session, number })
+        RelayCommand::Restore { session, preparation, is_refused } => {
+            DriverMessage::OneWay(Message::Restore { session, preparation, is_refused })
         }
         RelayCommand::Query { id, query } => query_message(id, query, body)?,
         // Handled by the relay itself.

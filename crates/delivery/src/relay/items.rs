@@ -8,6 +8,7 @@ use base::limits::{FETCH_WAIT_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, Level, Offset, ShardId};
 use bytes::Bytes;
 use dispatch::{Claim, ConsumerId, LeaseView, RecordInfo, Selection, SessionId};
+use machine::Preparation;
 use serde::{Deserialize, Serialize};
 use shard::append::AppendedBatch;
 use shard::delivery::borrowed_credit::BorrowedCreditState;
@@ -124,7 +125,8 @@ pub(super) enum RelayCommand {
     },
     Restore {
         session: SessionId,
-        number: u64,
+        preparation: Preparation,
+        is_refused: bool,
     },
 }
 
@@ -201,7 +203,6 @@ pub(super) enum DriverReply {
 /// See [`WithheldSettles`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct WithheldItems {
-    number: u64,
     settles: SettlesElsewhere,
     /// Each with its bytes: they are few.
     dead_letters: Vec<(Batch, Vec<u8>)>,
@@ -209,22 +210,22 @@ pub(super) struct WithheldItems {
 
 impl From<WithheldSettles> for WithheldItems {
     fn from(withheld: WithheldSettles) -> Self {
-        let WithheldSettles { number, settles, dead_letters } = withheld;
+        let WithheldSettles { settles, dead_letters } = withheld;
         let (batches, bytes) = divide(dead_letters);
         let bytes = bytes.into_iter().map(Vec::from);
-        Self { number, settles, dead_letters: batches.into_iter().zip(bytes).collect() }
+        Self { settles, dead_letters: batches.into_iter().zip(bytes).collect() }
     }
 }
 
 impl WithheldItems {
     /// `None` if it has an invalid batch.
     pub(super) fn settles(self) -> Option<WithheldSettles> {
-        let Self { number, settles, dead_letters } = self;
+        let Self { settles, dead_letters } = self;
         let mut read = Vec::new();
         for (batch, bytes) in dead_letters {
             read.extend(wire::take(vec![batch], &mut Bytes::from(bytes))?);
         }
-        Some(WithheldSettles { number, settles, dead_letters: read })
+        Some(WithheldSettles { settles, dead_letters: read })
     }
 }
 

@@ -97,8 +97,8 @@ impl Relay {
                 self.request(waiting, now + REMOTE_ANSWERED_WITHIN);
             }
             // Another leader has nothing to restore.
-            Message::Restore { session, number } => {
-                self.send(RelayCommand::Restore { session, number });
+            Message::Restore { session, preparation, is_refused } => {
+                self.send(RelayCommand::Restore { session, preparation, is_refused });
             }
             Message::Room { session, connection } => self.on_room(session, connection),
             // The leader's driver gets it from its own log.

@@ -8,7 +8,7 @@ use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use bytes::{Bytes, BytesMut};
 use dispatch::{Claim, Selection, SessionId, Settlement};
 use links::{Message, ReceivedMessage};
-use machine::GroupSettle;
+use machine::{GroupSettle, Preparation};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, SharedBatch};
@@ -33,6 +33,7 @@ use super::leased_records::LeasedRecords;
 const GROUP: LeaseGroupId = LeaseGroupId(7);
 const SESSION: SessionId = 3;
 const RELAY: RelayId = RelayId { boot: 3, number: 9 };
+const PREPARATION: Preparation = Preparation { term: 4, number: 2 };
 
 fn received(message: Message) -> ReceivedMessage {
     ReceivedMessage { head: message.head, body: message.body.concat().into() }
@@ -101,7 +102,7 @@ fn commands() -> Vec<RelayCommand> {
         RelayCommand::Settle { id: None, session, settles: settles.clone() },
         RelayCommand::Transfer { id: 3, session, settles: settles.clone(), batches: Vec::new() },
         RelayCommand::Withhold { id: 6, session, settles: settles.clone() },
-        RelayCommand::Restore { session, number: 3 },
+        RelayCommand::Restore { session, preparation: PREPARATION, is_refused: true },
         RelayCommand::TransferWith {
             id: 7,
             session,
@@ -122,7 +123,7 @@ fn commands() -> Vec<RelayCommand> {
 fn withheld_settles() -> SettlesElsewhere {
     let (settled, attempts) = (vec![(5, 2)], vec![(9, 3)]);
     let settle = GroupSettle { group: GROUP, partition: 1, settled, attempts };
-    SettlesElsewhere { settles: vec![settle], term: 4 }
+    SettlesElsewhere { settles: vec![settle], preparation: PREPARATION }
 }
 
 fn dead_letter() -> AppendBatch {
@@ -136,11 +137,11 @@ fn dead_letter() -> AppendBatch {
 #[test]
 fn withheld_settles_and_their_dead_letters_arrive_unchanged() {
     let (settles, dead_letters) = (withheld_settles(), vec![dead_letter()]);
-    let sent = WithheldSettles { number: 3, settles, dead_letters };
+    let sent = WithheldSettles { settles, dead_letters };
     let encoded = postcard::to_stdvec(&WithheldItems::from(sent)).expect("it is encoded");
     let arrived: WithheldItems = postcard::from_bytes(&encoded).expect("it is decoded");
     let arrived = arrived.settles().expect("it is valid");
-    assert_eq!((arrived.number, arrived.settles), (3, withheld_settles()));
+    assert_eq!(arrived.settles, withheld_settles());
     let [letter] = &arrived.dead_letters[..] else { panic!("one") };
     assert_eq!(letter.bytes, dead_letter().bytes);
     assert_eq!(letter.partition, dead_letter().partition);
@@ -148,8 +149,7 @@ fn withheld_settles_and_their_dead_letters_arrive_unchanged() {
     let mut broken = dead_letter();
     let last = broken.bytes.len() - 1;
     broken.bytes[last] ^= 1;
-    let sent =
-        WithheldSettles { number: 3, settles: withheld_settles(), dead_letters: vec![broken] };
+    let sent = WithheldSettles { settles: withheld_settles(), dead_letters: vec![broken] };
     assert!(WithheldItems::from(sent).settles().is_none(), "its checksum is wrong");
 }
 
@@ -159,11 +159,8 @@ fn notifications(body: &mut Vec<Bytes>) -> Vec<RelayNotification> {
         DeliveryRuns::new(&deliveries(&[(shared(9, Compression::None), vec![1, 2, 5])]), 0, body);
     let refused = TransferRefusal::Settle { item: 1, source: SettleError::NotLeased };
     let unanswered = RemoveError::Unavailable(Unavailable::Unanswered);
-    let withheld = WithheldSettles {
-        number: 3,
-        settles: withheld_settles(),
-        dead_letters: vec![dead_letter()],
-    };
+    let withheld =
+        WithheldSettles { settles: withheld_settles(), dead_letters: vec![dead_letter()] };
     let answers = [
         DriverReply::Consumed(Ok(true)),
         DriverReply::Cancelled,

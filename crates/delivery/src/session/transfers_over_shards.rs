@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use base::{Level, ShardId};
 use dispatch::Settlement;
 use futures_util::future::try_join_all;
+use machine::Preparation;
 use shard::append::{AppendBatch, AppendedBatch};
-use shard::delivery::error::TransferError;
+use shard::delivery::error::{SettleError, TransferError};
 use shard::delivery::handle::{Message, SettlesElsewhere, TransferOutcome, WithheldSettles};
 use shard::delivery::options::Settle;
-use shard::error::Unavailable;
+use shard::error::{AppendError, Unavailable};
 use tokio::sync::oneshot;
 
 use super::links::Links;
@@ -31,42 +32,54 @@ pub async fn transfer(
         return Ok(moved.arrived().await?);
     }
     // A transfer with a lost lease does nothing: the session keeps its other leases.
-    try_join_all(parts.iter().map(|part| part.probe(links))).await?;
+    let with_settles = parts.iter().filter(|part| !part.settles.is_empty());
+    try_join_all(with_settles.map(|part| part.probe(links))).await?;
     if links.level() < Level::MESSAGE_COMMANDS {
         return transfer_apart(links, first, others, batches).await;
     }
     let own_rows = batches.iter().map(AppendBatch::rows).sum();
-    let mut withheld = Withheld { links, settles: Vec::new() };
+    let mut withheld = Withheld { links, settles: Vec::new(), is_sent: false };
     let (mut batches, mut elsewhere) = (batches, BTreeMap::new());
     for part in others {
-        let WithheldSettles { number, settles, dead_letters } = part.withhold(links).await?;
-        withheld.settles.push((part.shard, number));
+        let WithheldSettles { settles, dead_letters } = part.withhold(links).await?;
+        withheld.settles.push((part.shard, settles.preparation));
         batches.extend(dead_letters);
         elsewhere.insert(part.shard, settles);
     }
-    // From here on only a refusal restores them. Else the message ends it, or the session's end.
-    let sent = std::mem::take(&mut withheld.settles);
+    withheld.is_sent = true;
     let moved = first.transfer(links, batches, elsewhere).await;
-    if matches!(moved, Err(TransferError::Settle { .. } | TransferError::Append { .. })) {
-        withheld.settles = sent;
+    match &moved {
+        // The message of the deciding shard ends it.
+        Ok(_) => withheld.settles.clear(),
+        Err(error) => withheld.is_sent = !is_refusal(error),
     }
     let mut rows = moved?.arrived().await?;
     rows.truncate(own_rows);
     Ok(rows)
 }
 
-/// Settles that drivers withhold for a transfer. Dropping it restores them.
+/// Whether the transfer certainly has no effect.
+fn is_refusal(error: &TransferError) -> bool {
+    match error {
+        TransferError::Append { source, .. } => !matches!(source, AppendError::Unavailable(_)),
+        TransferError::Settle { source, .. } => !matches!(source, SettleError::Unavailable(_)),
+        TransferError::Unavailable(_) | TransferError::Partly(_) => false,
+    }
+}
+
+/// Settles that drivers withhold for a transfer. Dropping it gives them up.
 struct Withheld<'a> {
     links: &'a Links,
-    /// Their numbers, by shard.
-    settles: Vec<(ShardId, u64)>,
+    settles: Vec<(ShardId, Preparation)>,
+    /// The deciding shard may have the transfer, and may decide on it.
+    is_sent: bool,
 }
 
 impl Drop for Withheld<'_> {
     fn drop(&mut self) {
-        let session = self.links.session;
-        for (shard, number) in self.settles.drain(..) {
-            self.links.send(shard, Message::Restore { session, number });
+        let (session, is_refused) = (self.links.session, !self.is_sent);
+        for (shard, preparation) in self.settles.drain(..) {
+            self.links.send(shard, Message::Restore { session, preparation, is_refused });
         }
     }
 }
@@ -96,8 +109,9 @@ struct ShardSettles {
 }
 
 impl ShardSettles {
-    /// The first part appends, and exists also without settles. It is in the shard of the first batch if that
-    /// shard has settles or there are none at all: then less has to be sent.
+    /// The first part decides, and exists also without settles. It is in the shard of a batch with an expected offset,
+    /// which only that shard can check; or else in the shard of the first batch if that shard has settles or there are
+    /// none at all: then less has to be sent.
     fn divide(links: &Links, settles: Vec<Settle>, batches: &[AppendBatch]) -> Vec<Self> {
         if links.only().is_some() {
             let settles = settles.into_iter().enumerate().collect();
@@ -111,14 +125,17 @@ impl ShardSettles {
                 None => parts.push(Self { shard, settles: vec![(place, settle)] }),
             }
         }
-        let first_row = batches.iter().flat_map(AppendBatch::partitions).take(1);
-        let of_batches = links.shards_of(first_row).pop();
-        if parts.is_empty() {
-            let shard = of_batches.unwrap_or(ShardId::FIRST);
-            parts.push(Self { shard, settles: Vec::new() });
-        }
-        if let Some(place) = parts.iter().position(|part| Some(part.shard) == of_batches) {
-            parts.swap(0, place);
+        let expecting = batches.iter().find(|batch| batch.expect.is_some());
+        let first_row = expecting.or(batches.first()).map(|batch| batch.partition);
+        let of_batches = links.shards_of(first_row.into_iter()).pop();
+        let is_needed = expecting.is_some() || parts.is_empty();
+        match parts.iter().position(|part| Some(part.shard) == of_batches) {
+            Some(place) => parts.swap(0, place),
+            None if is_needed => {
+                let shard = of_batches.unwrap_or(ShardId::FIRST);
+                parts.insert(0, Self { shard, settles: Vec::new() });
+            }
+            None => {}
         }
         parts
     }

@@ -24,6 +24,16 @@ pub enum MessageCommand {
     Settle { settles: Vec<GroupSettle> },
 }
 
+/// Position among the preparations of a shard for commands of messages: a shard prepares by keeping
+/// the records of a settle from delivery.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct Preparation {
+    /// The shard's term.
+    pub term: u64,
+    /// Rises within the term.
+    pub number: u64,
+}
+
 /// Everything that one unit sends to one shard.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SentMessage {

@@ -23,7 +23,7 @@ use crate::stored::uuid_bytes;
 
 pub use adoption::{AdoptedGroup, AdoptedTopic, Adoption};
 pub use documents::{Check, DocumentChange, DocumentsChange, NewGroup, TopicChange};
-pub use message::{MessageCommand, MessageParts, SentBatch, SentMessage};
+pub use message::{MessageCommand, MessageParts, Preparation, SentBatch, SentMessage};
 
 /// A change of the state other than an append.
 ///
@@ -209,16 +209,16 @@ pub enum Command {
         to: ShardId,
         batches: Vec<SentBatch>,
         commands: Vec<MessageCommand>,
-        /// The other shard's term in which it prepared for the commands: see `Fence`.
-        prepared_in: u64,
+        /// The other shard's preparation for the commands: see `Fence`.
+        preparation: Preparation,
     },
     /// A command of a message from another shard. Only in the unit of that message.
     FromMessage(MessageCommand),
-    /// A shard has begun a term, and no longer knows for which commands it prepared in earlier terms. This shard
-    /// sends it no more of those. Returns [`crate::Outcome::Fenced`].
+    /// Another shard gives up its earlier preparations: it has begun a term, or the sessions that requested them have
+    /// ended. This shard sends it no more commands that need one of them. Returns [`crate::Outcome::Fenced`].
     Fence {
         shard: ShardId,
-        term: u64,
+        before: Preparation,
     },
 }
 

@@ -14,7 +14,7 @@ use base::limits::{OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, SHARDS_MAX};
 use base::{Offset, PartitionId, ShardId, SharedMap};
 
 use super::partition::Partition;
-use crate::command::{MessageParts, SentMessage};
+use crate::command::{MessageParts, Preparation, SentMessage};
 use crate::entry::{Append, Origin};
 use crate::outcome::{AppendOutcome, EntryEffects, Refusal};
 
@@ -24,8 +24,8 @@ pub struct Channels {
     pub(crate) outboxes: SharedMap<ShardId, Arc<Outbox>>,
     /// The number of the next message from each shard.
     pub(crate) expected: SharedMap<ShardId, Offset>,
-    /// The last known term of each shard: see [`crate::Command::Fence`].
-    pub(crate) fences: SharedMap<ShardId, u64>,
+    /// The first valid preparation of each shard: see [`crate::Command::Fence`].
+    pub(crate) fences: SharedMap<ShardId, Preparation>,
 }
 
 /// Messages to one shard that are not acknowledged.
@@ -164,21 +164,26 @@ impl Channels {
         !self.fences.is_empty() || messages.into_iter().any(|it| !it.commands.is_empty())
     }
 
-    /// Whether a message with commands may be sent, for which the other shard prepared in this term.
-    pub(crate) fn check_fence(&self, to: ShardId, prepared_in: u64) -> Result<(), Refusal> {
-        match self.fences.get(&to).is_some_and(|fence| prepared_in < *fence) {
+    /// Whether another shard has given up preparations: see [`crate::Command::Fence`].
+    pub fn have_fences(&self) -> bool {
+        !self.fences.is_empty()
+    }
+
+    /// Whether a message with commands may be sent for which the other shard prepared so.
+    pub(crate) fn check_fence(&self, to: ShardId, preparation: Preparation) -> Result<(), Refusal> {
+        match self.fences.get(&to).is_some_and(|fence| preparation < *fence) {
             true => Err(Refusal::PreparedEarlier { to }),
             false => Ok(()),
         }
     }
 
-    /// Notes that a shard has begun a term. Returns the number of the next message to it.
-    pub(crate) fn fence(&mut self, shard: ShardId, term: u64) -> Result<Offset, Refusal> {
+    /// Notes that a shard gives up earlier preparations. Returns the number of the next message to it.
+    pub(crate) fn fence(&mut self, shard: ShardId, before: Preparation) -> Result<Offset, Refusal> {
         if !is_shard(shard) {
             return Err(Refusal::NotAMessage);
         }
-        if self.fences.get(&shard).is_none_or(|known| *known < term) {
-            self.fences.insert(shard, term);
+        if self.fences.get(&shard).is_none_or(|known| *known < before) {
+            self.fences.insert(shard, before);
         }
         Ok(self.outbox(shard).map_or(0, Outbox::end))
     }
@@ -246,7 +251,8 @@ impl Channels {
         self.expected.insert(origin.shard, origin.next);
     }
 
-    /// Raises the next numbers to these. Unacknowledged messages keep theirs.
+    /// Raises the next numbers to these. Unacknowledged messages keep theirs. Fences end: after a recovery nothing is
+    /// prepared, and a shard's terms may go on below its fences.
     pub(crate) fn resume(
         &mut self,
         sent: &[(ShardId, Offset)],
@@ -258,6 +264,7 @@ impl Channels {
         if !sent.iter().chain(taken).all(is_sound) {
             return Err(Refusal::NotAMessage);
         }
+        self.fences = SharedMap::default();
         for &(to, next) in sent {
             if self.outbox(to).map_or(0, Outbox::end) >= next {
                 continue;

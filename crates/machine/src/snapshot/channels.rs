@@ -11,7 +11,7 @@ use base::limits::SHARDS_MAX;
 use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, TopicId};
 
 use super::{MESSAGE_COMMANDS_SINCE, inconsistent, put, take};
-use crate::command::{GroupSettle, MessageCommand, SentBatch, SentMessage};
+use crate::command::{GroupSettle, MessageCommand, Preparation, SentBatch, SentMessage};
 use crate::entry::DecodeError;
 use crate::rows::channels::{Channels, Outbox};
 use crate::rows::partition::Partition;
@@ -42,8 +42,8 @@ pub(super) fn encode(channels: &Channels, version: u16, mut bytes: Vec<u8>) -> V
     for (from, &number) in &channels.expected {
         bytes = put(bytes, &ExpectedV5 { from: from.0, number });
     }
-    for (shard, &term) in &channels.fences {
-        bytes = put(bytes, &FenceV10 { shard: shard.0, term });
+    for (shard, &Preparation { term, number }) in &channels.fences {
+        bytes = put(bytes, &FenceV10 { shard: shard.0, term, number });
     }
     bytes
 }
@@ -91,8 +91,9 @@ pub(super) fn decode(
         }
     }
     for _ in 0..stored.fences {
-        let FenceV10 { shard, term } = take(body, "a fence")?;
-        let is_new = channels.fences.insert(ShardId(shard), term).is_none();
+        let FenceV10 { shard, term, number } = take(body, "a fence")?;
+        let before = Preparation { term, number };
+        let is_new = channels.fences.insert(ShardId(shard), before).is_none();
         if !is_new || !is_other(shard) {
             return Err(inconsistent("fence", shard));
         }

@@ -6,7 +6,7 @@ use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
     Adoption, Append, Command, CommitOffset, Entry, EntryEffects, GroupSettle, MessageCommand,
-    NewTopic, Origin, RowSequence, SentBatch, State, Unit,
+    NewTopic, Origin, Preparation, RowSequence, SentBatch, State, Unit,
 };
 use uuid::Uuid;
 
@@ -190,8 +190,13 @@ fn with_message_command(mut rows: State) -> State {
         leader_epoch: Some(9),
         appends: &[append],
         commands: &[
-            Command::SendWith { to, batches, commands, prepared_in: 7 },
-            Command::Fence { shard: to, term: 300 },
+            Command::SendWith {
+                to,
+                batches,
+                commands,
+                preparation: Preparation { term: 7, number: 8 },
+            },
+            Command::Fence { shard: to, before: Preparation { term: 300, number: 1 } },
         ],
         units: &[Unit { appends: 1, commands: 1, ..Unit::default() }],
     };

@@ -8,7 +8,7 @@ use base::{LeaseGroupId, Offset, PartitionId, ShardId};
 use bytes::Bytes;
 use dispatch::{Claim, ConsumerId, LeaseView, SessionId};
 use machine::outcome::EntryEffects;
-use machine::{ALL_PARTITIONS, Command, GroupSettle, MessageCommand, Outcome};
+use machine::{ALL_PARTITIONS, Command, GroupSettle, MessageCommand, Outcome, Preparation};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -116,10 +116,12 @@ pub enum Message {
         settles: Vec<Settle>,
         reply: oneshot::Sender<WithholdResult>,
     },
-    /// The other shard refused the transfer: its records are available again.
+    /// The other shard refused the transfer: its records are available again. Or the session does not wait for its
+    /// decision any longer.
     Restore {
         session: SessionId,
-        number: u64,
+        preparation: Preparation,
+        is_refused: bool,
     },
     /// A message from another shard settled these records.
     SettledElsewhere {
@@ -254,8 +256,6 @@ pub type TransferResult = Result<TransferOutcome, TransferError>;
 /// Settles that take effect by the entry of another shard.
 #[derive(Debug)]
 pub struct WithheldSettles {
-    /// Names them to the driver.
-    pub number: u64,
     pub settles: SettlesElsewhere,
     /// Dead letters of rejected records, to be appended with them.
     pub dead_letters: Vec<AppendBatch>,
@@ -265,8 +265,8 @@ pub struct WithheldSettles {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SettlesElsewhere {
     pub settles: Vec<GroupSettle>,
-    /// The driver's term.
-    pub term: u64,
+    /// Identifies them to the driver.
+    pub preparation: Preparation,
 }
 
 pub type WithholdResult = Result<WithheldSettles, TransferError>;
@@ -374,6 +374,18 @@ impl Handle {
         let _ = self.inbox.send(message);
     }
 
+    /// Forwards the settles of a message from another shard. Called by apply under the lock of the rows: a reader that
+    /// sees the message finds it forwarded.
+    pub(crate) fn received(&self, commands: &[Command], applied: &EntryEffects) {
+        for (command, outcome) in commands.iter().zip(&applied.commands) {
+            if let (Command::FromMessage(MessageCommand::Settle { settles }), Ok(_)) =
+                (command, outcome)
+            {
+                self.send(Message::SettledElsewhere { settles: settles.clone() });
+            }
+        }
+    }
+
     /// Forwards the effects of a log entry on groups. Called by apply, for every entry.
     pub(crate) fn applied(&self, commands: &[Command], applied: &EntryEffects) {
         for &(group, partition) in &applied.moved {
@@ -382,12 +394,7 @@ impl Handle {
             });
             self.send(Message::Moved { group, partition, sought });
         }
-        for (command, outcome) in commands.iter().zip(&applied.commands) {
-            if let (Command::FromMessage(MessageCommand::Settle { settles }), Ok(_)) =
-                (command, outcome)
-            {
-                self.send(Message::SettledElsewhere { settles: settles.clone() });
-            }
+        for outcome in &applied.commands {
             if let Ok(Outcome::LeaseGroup(group)) = outcome {
                 let (group, partition) = (*group, ALL_PARTITIONS);
                 self.send(Message::Moved { group, partition, sought: false });

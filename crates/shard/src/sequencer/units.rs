@@ -249,7 +249,7 @@ impl Proposal {
         &mut self,
         to: ShardId,
         batches: Vec<AppendBatch>,
-        CommandsElsewhere { commands, prepared_in }: CommandsElsewhere,
+        CommandsElsewhere { commands, preparation }: CommandsElsewhere,
         context: &mut Context<'_>,
     ) -> (Offset, Command, Vec<usize>) {
         let channel = PartitionId::channel_to(to);
@@ -277,7 +277,7 @@ impl Proposal {
         let SentMessage { batches, commands } = message;
         let command = match commands.is_empty() {
             true => Command::Send { to, batches },
-            false => Command::SendWith { to, batches, commands, prepared_in },
+            false => Command::SendWith { to, batches, commands, preparation },
         };
         (first, command, bodies)
     }

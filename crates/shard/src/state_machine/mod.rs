@@ -398,6 +398,9 @@ impl StateMachine for Shard {
             if sends && entry.ticket != 0 {
                 self.announce_sent(&state.rows, appends, applied);
             }
+            if let Some(delivery) = self.delivery.get() {
+                delivery.received(commands, applied);
+            }
             // Under the lock: a reader of the new end must find its batches in the index.
             self.settle_bytes(entry.id.index, applied);
             // Under the lock, for the same reason: a reader that learns of a record finds it delivered.
