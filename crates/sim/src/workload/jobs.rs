@@ -21,6 +21,8 @@ const DEAD: &str = "jobs-dead";
 const MOVED: &str = "jobs-moved";
 const GROUP: &str = "workers";
 const PARTITIONS: u32 = 2;
+/// Most jobs that one transfer moves: they may be in several shards.
+const MOVED_MAX: u64 = 4;
 const KEYS: u64 = 5;
 pub const PRODUCERS: u64 = 2;
 pub const CONSUMERS: u64 = 3;
@@ -47,7 +49,7 @@ struct Queue {
 async fn open(client: &mut Client, rules: &Rules) -> Result<Queue, LifeEnded> {
     let topic = client.topic(TOPIC, PARTITIONS, &[]).await?;
     client.topic(DEAD, 1, &[]).await?;
-    let moved = client.topic(MOVED, 1, &[]).await?;
+    let moved = client.topic(MOVED, PARTITIONS, &[]).await?;
     let ordering = if rules.by_key { "key" } else { "free" };
     let lease_ms = rules.lease_ms.to_string();
     let attempts = rules.attempts_max.unwrap_or(0).to_string();
@@ -182,13 +184,18 @@ impl Consumer {
                 return LifeEnded;
             }
             while !self.held.is_empty() && !self.client.random.once_in(3) {
-                let place = self.client.random.below(self.held.len() as u64) as usize;
-                let (job, delivery) = self.held.swap_remove(place);
+                let (job, delivery) = self.take_one();
                 if self.settle(job, delivery).await.is_err() {
                     return LifeEnded;
                 }
             }
         }
+    }
+
+    /// Takes any of the held jobs, of which there is at least one.
+    fn take_one(&mut self) -> (JobId, Delivery) {
+        let place = self.client.random.below(self.held.len() as u64) as usize;
+        self.held.swap_remove(place)
     }
 
     /// Receives all available records. Returns whether any arrived before the patience was over.
@@ -244,7 +251,14 @@ impl Consumer {
         match self.client.random.below(10) {
             0 => self.release(job, delivery).await,
             1 => self.end(job, delivery, JobEnd::Rejected).await,
-            2 | 3 => self.move_to_another_topic(job, delivery).await,
+            2 | 3 => {
+                let mut jobs = vec![(job, delivery)];
+                let count = self.client.random.between(1, MOVED_MAX) as usize;
+                while jobs.len() < count && !self.held.is_empty() {
+                    jobs.push(self.take_one());
+                }
+                self.move_to_another_topic(jobs).await
+            }
             _ => self.end(job, delivery, JobEnd::Accepted).await,
         }
     }
@@ -283,18 +297,23 @@ impl Consumer {
 
     async fn move_to_another_topic(
         &mut self,
-        job: JobId,
-        delivery: Delivery,
+        jobs: Vec<(JobId, Delivery)>,
     ) -> Result<(), LifeEnded> {
-        let record = RecordToSend { key: None, value: value(job, 0), headers: Vec::new() };
         let now_ms = self.client.broker.clock().now_ms();
-        let to = PartitionId::new(self.queue.moved, 0);
-        let batch = batch(to, BatchOptions::default(), now_ms, &[record]);
-        self.client.knowledge.lock().jobs.settle(job, JobEnd::Moved);
-        let settle = self.of(&delivery, Settlement::Accept);
-        let answer = self.session.transfer(vec![settle], vec![batch]).await;
-        self.client.trace.note(format_args!("job {job} moved: {answer:?}"));
-        self.note(job, JobEnd::Moved, answer.is_ok());
+        let (mut settles, mut batches) = (Vec::new(), Vec::new());
+        for (job, delivery) in &jobs {
+            let record = RecordToSend { key: None, value: value(*job, 0), headers: Vec::new() };
+            let partition = self.client.random.below(u64::from(PARTITIONS)) as u32;
+            let to = PartitionId::new(self.queue.moved, partition);
+            batches.push(batch(to, BatchOptions::default(), now_ms, &[record]));
+            settles.push(self.of(delivery, Settlement::Accept));
+            self.client.knowledge.lock().jobs.settle(*job, JobEnd::Moved);
+        }
+        let answer = self.session.transfer(settles, batches).await;
+        for (job, _) in &jobs {
+            self.client.trace.note(format_args!("job {job} moved: {answer:?}"));
+            self.note(*job, JobEnd::Moved, answer.is_ok());
+        }
         match answer {
             Ok(_) => Ok(()),
             Err(TransferError::Unavailable(error)) => self.client.after(&error).await,
