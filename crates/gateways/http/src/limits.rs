@@ -71,6 +71,8 @@ pub const HTTP_DOCUMENT_BYTES_MAX: usize = 1 << 20;
 pub const HTTP_ARRIVING_BYTES_MAX: usize = 64 << 20;
 /// Records of one request or one response.
 pub const HTTP_RECORDS_MAX: usize = 10_000;
+/// Appends of one transaction, each for a topic.
+pub const HTTP_APPENDS_MAX: usize = 1_000;
 /// Approximate size of a response with records; the first record is included whatever its size.
 pub const HTTP_READ_BYTES_MAX: usize = 16 << 20;
 pub const HTTP_READ_BYTES_DEFAULT: usize = 1 << 20;

@@ -94,6 +94,8 @@ kinds! {
         "The detail names the node, which alone knows of it.";
     Changed: PRECONDITION_FAILED, "changed", "It is not what it was any more",
         "It was changed after the ETag in the header If-Match. Read it again before the change.";
+    NotAtExpected: CONFLICT, "not-at-expected", "The partition has another end than expected",
+        "Records came in between, or this was done before. Read on from the offset that was expected, and decide again.";
     Exists: CONFLICT, "exists", "It is there already",
         "Use it as it is, or choose another name.";
     Invalid: UNPROCESSABLE_ENTITY, "invalid", "That cannot be done",
@@ -144,6 +146,11 @@ impl Problem {
 
     pub(crate) fn busy(detail: impl Into<String>) -> Self {
         Self::later(Kind::Busy, detail, Duration::from_secs(1))
+    }
+
+    /// Says which part of the request it is about.
+    pub(crate) fn within(self, part: &str) -> Self {
+        Self { detail: format!("{part}: {}", self.detail), ..self }
     }
 
     pub(crate) fn kind(&self) -> Kind {

@@ -9,6 +9,7 @@
 //! * `operate`: operations of the command line, by paths
 //! * `topics`, `records`: topics and their records
 //! * `leases`, `groups`: single leases, and groups of consumers
+//! * `transactions`: settles and appends that take effect together
 //! * `users`, `cluster`: users and rights; state of the node, its cluster and its clients
 
 mod cluster;
@@ -23,6 +24,7 @@ mod pages;
 mod query;
 mod records;
 mod topics;
+mod transactions;
 mod users;
 
 use axum::Router;
@@ -58,6 +60,7 @@ pub(crate) fn documented() -> OpenApiRouter<FrontEnd> {
         .routes(routes!(leases::take))
         .routes(routes!(leases::settle))
         .routes(routes!(leases::extend))
+        .routes(routes!(transactions::execute))
         .routes(routes!(offset_groups::list))
         .routes(routes!(offset_groups::describe, offset_groups::delete))
         .routes(routes!(offset_groups::members))

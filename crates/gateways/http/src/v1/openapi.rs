@@ -4,9 +4,9 @@
 use std::sync::LazyLock;
 
 use crate::limits::{
-    HTTP_LEASE_MAX, HTTP_LEASE_MIN, HTTP_READ_BYTES_MAX, HTTP_RECORD_HEADERS_MAX, HTTP_RECORDS_MAX,
-    HTTP_SEARCH_BYTES_MAX, HTTP_SEARCH_MATCHES_MAX, HTTP_SETTLES_MAX, HTTP_TRACED_MAX,
-    HTTP_WAIT_MAX,
+    HTTP_APPENDS_MAX, HTTP_LEASE_MAX, HTTP_LEASE_MIN, HTTP_READ_BYTES_MAX, HTTP_RECORD_HEADERS_MAX,
+    HTTP_RECORDS_MAX, HTTP_SEARCH_BYTES_MAX, HTTP_SEARCH_MATCHES_MAX, HTTP_SETTLES_MAX,
+    HTTP_TRACED_MAX, HTTP_WAIT_MAX,
 };
 use axum::Json;
 use base::limits::{
@@ -183,6 +183,8 @@ fn schema_limits() -> Vec<(&'static str, &'static str, Value)> {
         ("Take", "lease_ms", lease.clone()),
         ("Extend", "lease_ms", lease),
         ("Extend", "tokens", json!({"minItems": 1, "maxItems": HTTP_SETTLES_MAX})),
+        ("NewTransaction", "settles", json!({"maxItems": HTTP_SETTLES_MAX})),
+        ("NewTransaction", "appends", json!({"maxItems": HTTP_APPENDS_MAX})),
         ("Settles", "settles", json!({"minItems": 1, "maxItems": HTTP_SETTLES_MAX})),
         ("Search", "max_matches", json!({"minimum": 1, "maximum": HTTP_SEARCH_MATCHES_MAX})),
         ("Search", "max_bytes", json!({"minimum": 1, "maximum": HTTP_SEARCH_BYTES_MAX})),

@@ -110,7 +110,13 @@ impl Server {
 
     /// Opens the server's own node.
     pub(crate) async fn open(&self, login: LoginOptions) -> (Broker, Users) {
+        self.open_of(1, login).await
+    }
+
+    /// Opens the server's own node with this many shards.
+    async fn open_of(&self, shards: u32, login: LoginOptions) -> (Broker, Users) {
         let options = BrokerOptions {
+            shards: Some(shards),
             journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
             ..BrokerOptions::default()
         };
@@ -220,6 +226,13 @@ impl ServedKafka {
 pub(crate) async fn open_node() -> (Server, Broker) {
     let server = Server::start(|_| {}).await;
     let (broker, _) = server.open(LoginOptions::default()).await;
+    (server, broker)
+}
+
+/// A node with three shards.
+pub(crate) async fn open_node_of_three_shards() -> (Server, Broker) {
+    let server = Server::start(|_| {}).await;
+    let (broker, _) = server.open_of(3, LoginOptions::default()).await;
     (server, broker)
 }
 

@@ -32,3 +32,4 @@ mod tokens;
 mod topic_changes;
 mod trace;
 mod traced;
+mod transactions;

@@ -85,6 +85,9 @@ async fn walk_v1(server: &Server) {
             "post /v1/groups/{group}/seek" => {
                 json!({"offsets": [{"topic": FOREIGN, "partition": 0, "offset": 0}]})
             }
+            "post /v1/transactions" => {
+                json!({"appends": [{"topic": FOREIGN, "records": [{"value": "x"}]}]})
+            }
             route => body(route),
         };
         let answer = send(server, "slash", method, &path, body).await;

@@ -332,7 +332,7 @@ async fn end(
     Ok(Json(Settled { outcomes: outcomes.collect() }))
 }
 
-fn not_settled(error: &SettleError) -> Problem {
+pub(super) fn not_settled(error: &SettleError) -> Problem {
     match error {
         SettleError::UnknownGroup(_) => Problem::new(Kind::NoSuchGroup, "the group was deleted"),
         SettleError::NotLeased => Problem::new(

@@ -1,9 +1,10 @@
 //! Records: appending, reading, and search. They use topics.
 //!
 //! * `document`: records as documents; `json`: any JSON value as its shortest text
-//! * `produce`, `new_records`: appending; `read`, `stream`: reading by offset
+//! * `produce`, `new_records`, `appending`: appending; `read`, `stream`: reading by offset
 //! * `search`, `filter`: record search; `whereabouts`: state of one record; `trace`: both
 
+pub(super) mod appending;
 pub(super) mod document;
 pub(super) mod filter;
 pub(super) mod json;

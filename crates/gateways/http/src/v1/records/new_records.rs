@@ -86,8 +86,10 @@ fn raw(headers: &HeaderMap, body: Bytes) -> Result<NewRecord, Problem> {
 
 /// Records in the order of the request. Parsing stops at the record that exceeds a limit.
 #[derive(Default)]
-struct Records {
+pub(in crate::v1) struct Records {
     all: Vec<NewRecord>,
+    /// Of all lists of the request.
+    count: usize,
     bytes: usize,
     problem: Option<Problem>,
 }
@@ -100,7 +102,8 @@ impl Records {
 
     fn add(&mut self, record: NewRecord) {
         self.bytes += held(&record);
-        if self.all.len() == HTTP_RECORDS_MAX {
+        self.count += 1;
+        if self.count > HTTP_RECORDS_MAX {
             self.problem = Some(Self::count_problem());
         } else if self.bytes > HTTP_RECORDS_HELD_BYTES_MAX {
             let detail = format!(
@@ -113,7 +116,7 @@ impl Records {
         }
     }
 
-    fn check(&mut self) -> Result<(), Problem> {
+    pub(in crate::v1) fn check(&mut self) -> Result<(), Problem> {
         self.problem.take().map_or(Ok(()), Err)
     }
 }
@@ -168,7 +171,20 @@ enum Name {
     Records,
 }
 
+/// Parses a list of records into `all`.
 struct List<'a>(&'a mut Records);
+
+/// Parses one of several lists of records.
+pub(in crate::v1) struct OneList<'a>(pub(in crate::v1) &'a mut Records);
+
+impl<'de> DeserializeSeed<'de> for OneList<'_> {
+    type Value = Vec<NewRecord>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Vec<NewRecord>, D::Error> {
+        List(&mut *self.0).deserialize(from)?;
+        Ok(std::mem::take(&mut self.0.all))
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for List<'_> {
     type Value = ();
