@@ -89,7 +89,7 @@ const LEASE: &str = "curl -sS localhost:15672/v1/topics/orders/groups/main/lease
                      -d '{\"max_records\": 1, \"wait_ms\": 5000, \"lease_ms\": 60000}' | tee lease.json";
 const OF_THE_MACHINE: &str = "the others depend on the machine";
 
-const PLANS: [(&str, &[PagePart]); 15] = [
+const PLANS: [(&str, &[PagePart]); 16] = [
     (
         "README",
         &[PagePart {
@@ -279,6 +279,7 @@ const PLANS: [(&str, &[PagePart]); 15] = [
             ..BARE
         }],
     ),
+    ("transactions", &[NODE]),
 ];
 
 /// Commands that the plans name, with their pages.
