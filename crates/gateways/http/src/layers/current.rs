@@ -16,7 +16,7 @@ use crate::problem::Problem;
 /// Part of the catalog that must be current.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CatalogScope {
-    /// None: the response does not depend on it, or shows this node's view of the cluster.
+    /// None: the response does not depend on it, or shows this node's view of the cluster, or the handler checks it.
     Nothing,
     /// The topic and the group in the path must be known. If they were deleted, their shard rejects the request.
     Named,
@@ -48,6 +48,9 @@ const OF_THE_NODE: [&str; 17] = [
 const OF_THE_NODE_BELOW: [&str; 5] =
     ["/api/health", "/api/nodes", "/api/connections", "/api/channels", "/api/consumers"];
 
+/// Path whose topics are in the body.
+const OF_THE_BODY: &str = "/v1/transactions";
+
 /// Paths of records, which are requested often.
 const OF_RECORDS: [&str; 6] = [
     "/v1/topics/{topic}/records",
@@ -65,6 +68,7 @@ impl CatalogScope {
         let is_below = |of: &&str| path.strip_prefix(*of).is_some_and(is_end_of_segment);
         if OF_THE_NODE.contains(&matched)
             || OF_THE_NODE.contains(&path)
+            || matched == OF_THE_BODY
             || OF_THE_NODE_BELOW.iter().any(is_below)
         {
             Self::Nothing
@@ -126,7 +130,7 @@ mod tests {
 
     #[test]
     fn only_paths_of_the_node_and_of_records_skip_the_catalog_barrier() {
-        for path in ["/v1/overview", "/metrics/detailed"] {
+        for path in ["/v1/overview", "/metrics/detailed", "/v1/transactions"] {
             assert_eq!(CatalogScope::of(path, path), CatalogScope::Nothing, "{path}");
         }
         let below = "/api/{*path}";

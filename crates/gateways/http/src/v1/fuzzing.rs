@@ -5,11 +5,12 @@ use axum::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use operations::document::Operation;
 
-use crate::limits::HTTP_RECORDS_MAX;
+use crate::limits::{HTTP_APPENDS_MAX, HTTP_RECORDS_MAX, HTTP_SETTLES_MAX};
 use crate::request_input::read;
 use crate::v1::leases::token::LeaseName;
 use crate::v1::records::filter::Filter;
 use crate::v1::records::new_records::records_of;
+use crate::v1::transactions;
 
 /// A body, parsed as each document that a body can be.
 pub(crate) fn body(bytes: &[u8]) {
@@ -19,6 +20,11 @@ pub(crate) fn body(bytes: &[u8]) {
         if let Ok(records) = records_of(&headers, Bytes::copy_from_slice(bytes)) {
             assert!((1..=HTTP_RECORDS_MAX).contains(&records.len()));
         }
+    }
+    if let Ok(transaction) = transactions::body::parse(bytes) {
+        let records: usize = transaction.appends.iter().map(|append| append.records.len()).sum();
+        assert!(records <= HTTP_RECORDS_MAX && transaction.settles.len() <= HTTP_SETTLES_MAX);
+        assert!(transaction.appends.len() <= HTTP_APPENDS_MAX);
     }
     if let Ok(filter) = read::<Filter>(bytes) {
         let _ = filter.check().is_ok();

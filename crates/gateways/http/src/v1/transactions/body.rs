@@ -37,22 +37,22 @@ struct NewAppend {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Transaction {
-    pub(super) settles: Vec<TransactionSettle>,
-    pub(super) appends: Vec<TopicAppend>,
+pub(in crate::v1) struct Transaction {
+    pub(in crate::v1) settles: Vec<TransactionSettle>,
+    pub(in crate::v1) appends: Vec<TopicAppend>,
 }
 
 /// How a lease ends.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TransactionSettle {
-    pub(super) token: String,
-    pub(super) action: SettleAction,
+pub(in crate::v1) struct TransactionSettle {
+    pub(in crate::v1) token: String,
+    pub(in crate::v1) action: SettleAction,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum SettleAction {
+pub(in crate::v1) enum SettleAction {
     /// It is done.
     Accept,
     /// It is never to be delivered again: a dead letter.
@@ -60,14 +60,14 @@ pub(super) enum SettleAction {
 }
 
 #[derive(Debug)]
-pub(super) struct TopicAppend {
-    pub(super) topic: String,
-    pub(super) partition: Option<u32>,
-    pub(super) expect_offset: Option<u64>,
-    pub(super) records: Vec<NewRecord>,
+pub(in crate::v1) struct TopicAppend {
+    pub(in crate::v1) topic: String,
+    pub(in crate::v1) partition: Option<u32>,
+    pub(in crate::v1) expect_offset: Option<u64>,
+    pub(in crate::v1) records: Vec<NewRecord>,
 }
 
-pub(super) fn parse(body: &[u8]) -> Result<Transaction, Problem> {
+pub(in crate::v1) fn parse(body: &[u8]) -> Result<Transaction, Problem> {
     let mut records = Records::default();
     let mut document = serde_json::Deserializer::from_slice(body);
     let read = TransactionSeed(&mut records).deserialize(&mut document);

@@ -2,7 +2,7 @@
 //!
 //! `body` parses the request.
 
-mod body;
+pub(super) mod body;
 
 use access::{AccessTarget, Operation};
 use access_rules::quota::Quota;
@@ -74,8 +74,10 @@ pub(super) async fn execute(
     let bytes = body.len();
     spending.charge(bytes as u64);
     let _permit = broker.admit(bytes).await;
+    let transaction = front.parse(bytes, move || body::parse(&body)).await?;
+    follow_catalog(broker, &transaction).await?;
     let of_node = broker.clone();
-    let prepare = move || prepare(&of_node, &caller, body::parse(&body)?);
+    let prepare = move || prepare(&of_node, &caller, transaction);
     let Prepared { settles, topics, built } = front.parse(bytes, prepare).await?;
     let done = append_together(&peer, front.leases(broker), settles, built).await;
     match done {
@@ -85,6 +87,29 @@ pub(super) async fn execute(
         }
         Err(error) => Err(not_executed(broker, &error).await),
     }
+}
+
+/// Another node may have created a topic or a group that this node's copy of the catalog does not have. The shard of one
+/// that was deleted rejects the transaction.
+async fn follow_catalog(broker: &Broker, transaction: &Transaction) -> Result<(), Problem> {
+    let are_known = {
+        let catalog = broker.catalog();
+        let group = |item: &TransactionSettle| LeaseName::parse(&item.token).map(|it| it.group);
+        let groups = transaction.settles.iter().filter_map(group);
+        let are_known = groups.into_iter().all(|group| catalog.lease_group(group).is_some());
+        let mut topics = transaction.appends.iter().map(|append| &append.topic);
+        are_known && topics.all(|topic| catalog.topic_id(topic).is_some())
+    };
+    if !are_known {
+        let current = broker.catalog_is_current().await;
+        return current
+            .map_err(|why| Problem::busy(format!("the catalog's leader does not answer: {why}")));
+    }
+    if broker.may_lack_definitions() {
+        // A node that stays behind serves records by the definitions that it has.
+        let _ = broker.definitions_are_current().await;
+    }
+    Ok(())
 }
 
 /// A transaction whose topics, groups and records are valid.
