@@ -71,6 +71,9 @@ pub const HTTP_DOCUMENT_BYTES_MAX: usize = 1 << 20;
 pub const HTTP_ARRIVING_BYTES_MAX: usize = 64 << 20;
 /// Records of one request or one response.
 pub const HTTP_RECORDS_MAX: usize = 10_000;
+/// Body of a transaction, and of records with an expected offset: they are one entry of a log (as
+/// `AMQP_TRANSACTION_BYTES_MAX`).
+pub const HTTP_TRANSACTION_BYTES_MAX: usize = 16 << 20;
 /// Appends of one transaction, each for a topic.
 pub const HTTP_APPENDS_MAX: usize = 1_000;
 /// Approximate size of a response with records; the first record is included whatever its size.

@@ -211,6 +211,9 @@ async fn malformed_transaction_is_rejected_with_its_part() {
     ] {
         transact(&server, body).await.is_problem(status, kind);
     }
+    let long =
+        json!({"appends": [{"topic": "done", "records": [{"value": "x".repeat(16 << 20)}]}]});
+    transact(&server, long).await.is_problem(413, "too-large");
     let path = "/v1/transactions";
     let headers = [("content-type", "application/json"), ("idempotency-key", "k")];
     let body = json!({"settles": [settle]}).to_string();

@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::connection::Peer;
 use crate::front::FrontEnd;
-use crate::limits::HTTP_BODY_BYTES_MAX;
+use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_TRANSACTION_BYTES_MAX};
 use crate::login::RequestClient;
 use crate::problem::{Document, Kind, Problem};
 use crate::quotas::RequestCharges;
@@ -85,7 +85,11 @@ pub(in crate::v1) async fn produce(
     let spending = RequestCharges::begin(node, &caller, Quota::ProducerByteRate)?;
     let (head, body) = request.into_parts();
     let ProduceQuery { expect_offset } = request_input::query(&head.uri)?;
-    let body = request_input::whole(&front, body, HTTP_BODY_BYTES_MAX).await?;
+    let bytes_max = match expect_offset {
+        Some(_) => HTTP_TRANSACTION_BYTES_MAX,
+        None => HTTP_BODY_BYTES_MAX,
+    };
+    let body = request_input::whole(&front, body, bytes_max).await?;
     spending.charge(body.len() as u64);
     // Byte budget shared by producers of all protocols, until the records are on disk.
     let _permit = broker.admit(body.len()).await;

@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use self::body::{NewTransaction, SettleAction, Transaction, TransactionSettle};
 use crate::connection::Peer;
 use crate::front::FrontEnd;
-use crate::limits::HTTP_BODY_BYTES_MAX;
+use crate::limits::HTTP_TRANSACTION_BYTES_MAX;
 use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
 use crate::quotas::RequestCharges;
@@ -70,7 +70,7 @@ pub(super) async fn execute(
         ));
     }
     let spending = RequestCharges::begin(node, &caller, Quota::ProducerByteRate)?;
-    let body = request_input::whole(&front, body, HTTP_BODY_BYTES_MAX).await?;
+    let body = request_input::whole(&front, body, HTTP_TRANSACTION_BYTES_MAX).await?;
     let bytes = body.len();
     spending.charge(bytes as u64);
     let _permit = broker.admit(bytes).await;
