@@ -114,6 +114,8 @@ impl VirtualHost {
         condition: impl Fn(&Queue) -> bool,
     ) -> Result<(), StoreError> {
         let _held = self.lock(&[(Key::Queue(&queue.name), Access::Change)]).await;
+        // A node that was not connected for a moment may not know of another node's use.
+        self.refresh().await?;
         let mut attempts = Attempts::default();
         loop {
             self.catch_up();
