@@ -75,14 +75,17 @@ async fn transfer_with_one_invalid_batch_is_rejected_entirely() {
     let small = topic_in(&broker, 1, "small", &limits).await;
     append(&broker, small, &numbered("x", 1)).await;
     let nowhere = PartitionId::new(to.topic, 7);
-    let expecting = AppendBatch { expect: Some(0), ..batch(&[to], &numbered("y", 1)) };
+    let third = topic_in(&broker, 3, "third", &[]).await;
+    let plain = |partition| batch(&[partition], &numbered("y", 1));
+    let expecting = |partition| AppendBatch { expect: Some(0), ..plain(partition) };
     let refused = [
-        (batch(&[nowhere], &numbered("y", 1)), AppendError::UnknownPartition(nowhere)),
-        (batch(&[small], &numbered("y", 1)), AppendError::Full { limit: "limit.records".into() }),
-        (expecting, AppendError::ExpectedElsewhere(to)),
+        (vec![plain(to), plain(nowhere)], AppendError::UnknownPartition(nowhere)),
+        (vec![plain(to), plain(small)], AppendError::Full { limit: "limit.records".into() }),
+        // The first batch gets the offset.
+        (vec![plain(to), expecting(to)], AppendError::NotAtExpected { end: 1 }),
+        (vec![expecting(to), expecting(third)], AppendError::ExpectedElsewhere(third)),
     ];
-    for (bad, why) in refused {
-        let batches = vec![batch(&[to], &numbered("y", 1)), bad];
+    for (batches, why) in refused {
         let taken = take(&session, groups[0], 1).await;
         assert_eq!(text(&taken[0]), "job 0", "it was given back");
         let answer = session.transfer(settles(&taken, Settlement::Accept), batches).await;

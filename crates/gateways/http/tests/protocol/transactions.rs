@@ -172,7 +172,7 @@ async fn records_are_appended_only_at_the_expected_offset() {
     assert!(problem["detail"].as_str().expect("text").contains("offset 2"), "{problem}");
     let placed = produce("?expect_offset=2", json!([{"value": "c", "partition": 1}])).await.json();
     assert_eq!(placed["items"][0]["offset"], 2);
-    // Of one partition, without ids.
+    // The records are of one partition, and have no ids.
     let two_partitions = json!([{"partition": 0}, {"partition": 1}]);
     produce("?expect_offset=0", two_partitions).await.is_problem(400, "bad-request");
     let with_id = json!([{"partition": 0, "id": "x"}]);

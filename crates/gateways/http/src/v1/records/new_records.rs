@@ -88,7 +88,7 @@ fn raw(headers: &HeaderMap, body: Bytes) -> Result<NewRecord, Problem> {
 #[derive(Default)]
 pub(in crate::v1) struct Records {
     all: Vec<NewRecord>,
-    /// Of all lists of the request.
+    /// Number of records in all lists of the request.
     count: usize,
     bytes: usize,
     problem: Option<Problem>,

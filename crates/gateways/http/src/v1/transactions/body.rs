@@ -27,7 +27,7 @@ pub(super) struct NewTransaction {
 #[allow(dead_code, reason = "the schema of what `TopicAppend` reads")]
 struct NewAppend {
     topic: String,
-    /// Of records that name none.
+    /// Partition of records that name none.
     partition: Option<u32>,
     /// Only if the first record gets this offset. All records are of one partition.
     expect_offset: Option<u64>,
