@@ -153,6 +153,7 @@ impl VirtualHost {
     /// Ends the use by a lost node. The last use deletes an auto-delete queue.
     pub(crate) async fn end_use_of(&self, name: &str, id: &DocumentId) -> Result<(), StoreError> {
         let _held = self.lock(&[(Key::Queue(name), Access::Change)]).await;
+        self.refresh().await?;
         let mut attempts = Attempts::default();
         loop {
             self.catch_up();
