@@ -95,7 +95,7 @@ kinds! {
     Changed: PRECONDITION_FAILED, "changed", "It is not what it was any more",
         "It was changed after the ETag in the header If-Match. Read it again before the change.";
     NotAtExpected: CONFLICT, "not-at-expected", "The partition has another end than expected",
-        "Records came in between, or this was done before. Read on from the offset that was expected, and decide again.";
+        "Other records were appended first, or the request was executed before. Read on from the offset that was expected, and decide again.";
     Exists: CONFLICT, "exists", "It is there already",
         "Use it as it is, or choose another name.";
     Invalid: UNPROCESSABLE_ENTITY, "invalid", "That cannot be done",
@@ -148,7 +148,7 @@ impl Problem {
         Self::later(Kind::Busy, detail, Duration::from_secs(1))
     }
 
-    /// Says which part of the request it is about.
+    /// Prefixes the detail with the part of the request that has the error.
     pub(crate) fn within(self, part: &str) -> Self {
         Self { detail: format!("{part}: {}", self.detail), ..self }
     }

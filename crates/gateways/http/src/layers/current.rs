@@ -97,21 +97,34 @@ pub(crate) async fn catalog(
     let need = CatalogScope::of(matched, request.uri().path());
     // A node that is not open yet is rejected by the handler.
     if let Ok(node) = front.opened() {
-        let passes = match need {
-            CatalogScope::Nothing => false,
-            CatalogScope::Named => !params.is_ok_and(|params| are_known(&node.broker, &params)),
-            CatalogScope::All => true,
+        let followed = match need {
+            CatalogScope::Nothing => Ok(()),
+            CatalogScope::Named => {
+                let are_known = params.is_ok_and(|params| are_known(&node.broker, &params));
+                follow(&node.broker, are_known).await
+            }
+            CatalogScope::All => follow(&node.broker, false).await,
         };
-        if need == CatalogScope::Named && !passes && node.broker.may_lack_definitions() {
-            // A node that stays behind serves records by the definitions that it has.
-            let _ = node.broker.definitions_are_current().await;
-        }
-        if passes && let Err(why) = node.broker.catalog_is_current().await {
-            let detail = format!("the catalog's leader does not answer: {why}");
-            return Problem::busy(detail).into_response();
+        if let Err(problem) = followed {
+            return problem.into_response();
         }
     }
     next.run(request).await
+}
+
+/// Makes the copy of the catalog as current as a request needs. `are_known`: the copy has all topics and groups that the
+/// request names; if one of them was deleted, its shard rejects the request.
+pub(crate) async fn follow(broker: &Broker, are_known: bool) -> Result<(), Problem> {
+    if !are_known {
+        let current = broker.catalog_is_current().await;
+        return current
+            .map_err(|why| Problem::busy(format!("the catalog's leader does not answer: {why}")));
+    }
+    if broker.may_lack_definitions() {
+        // A node that stays behind serves records by the definitions that it has.
+        let _ = broker.definitions_are_current().await;
+    }
+    Ok(())
 }
 
 /// Whether this node's copy has the topic and the group in the path.

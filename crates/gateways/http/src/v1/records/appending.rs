@@ -107,7 +107,7 @@ impl Built {
         outcomes.find_map(|(place, outcome)| Some((place, outcome?.err()?)))
     }
 
-    /// Has the first record get this offset, or else none be appended.
+    /// Sets the offset that the first record must get; with any other offset nothing is appended.
     fn expect(&mut self, offset: u64) -> Result<(), Problem> {
         let mut partitions = self.places.iter().map(|(partition, _)| *partition);
         let first = partitions.next();
@@ -160,7 +160,7 @@ pub(in crate::v1) async fn append_together(
     Ok(placed.collect())
 }
 
-/// Why [`append_together`] did nothing, unless a settle is the reason.
+/// Problem of an error of [`append_together`], except for a refused settle.
 pub(in crate::v1) async fn not_appended(broker: &Broker, error: &TransferError) -> Problem {
     match error {
         TransferError::Append { source: AppendError::UnknownPartition(partition), .. }
@@ -170,9 +170,14 @@ pub(in crate::v1) async fn not_appended(broker: &Broker, error: &TransferError) 
             Problem::busy(NOT_YET_SERVED)
         }
         TransferError::Append { source: AppendError::UnitRefused, .. } => {
-            Problem::busy("something of it was refused as another change came in between")
+            Problem::busy("another change came in between: nothing was done, try again")
         }
         TransferError::Append { source, .. } => refused(source),
+        TransferError::Unavailable(Unavailable::Unanswered) => Problem::new(
+            Kind::Unanswered,
+            "no node answered whether it was done: if it was, the same request is refused, by its leases or its \
+             expect_offset",
+        ),
         TransferError::Unavailable(why) => unavailable(why),
         TransferError::Settle { .. } | TransferError::Partly(_) => {
             Problem::new(Kind::Failed, error.to_string())
@@ -271,7 +276,7 @@ pub(in crate::v1) fn build_together(
     }
 }
 
-/// The same, if the first record gets this offset.
+/// Batches as of [`build_together`], which are appended only if the first record gets this offset.
 pub(in crate::v1) fn build_expecting(
     broker: &Broker,
     topic: &TopicInfo,

@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 use self::body::{NewTransaction, SettleAction, Transaction, TransactionSettle};
 use crate::connection::Peer;
 use crate::front::FrontEnd;
+use crate::layers::current::follow;
 use crate::limits::HTTP_TRANSACTION_BYTES_MAX;
 use crate::login::RequestClient;
 use crate::problem::{Kind, Problem};
@@ -45,8 +46,9 @@ struct Appended {
 }
 
 /// Settle leases and append records to any topics, together: all of it takes effect, or nothing. Answered when it is durable.
-/// `expect_offset` appends only if the partition ends there, as the expected version of an event store does. If the outcome is
-/// not known (504), the leases tell: a second try is refused with no-such-lease if the first one took effect.
+/// `expect_offset` appends only if the partition ends there, as the expected version of an event store does. After a response
+/// with 504 the same request is safe to send again: if the first one took effect, its leases or its `expect_offset` have it
+/// refused.
 #[utoipa::path(
     post,
     path = "/v1/transactions",
@@ -75,7 +77,7 @@ pub(super) async fn execute(
     spending.charge(bytes as u64);
     let _permit = broker.admit(bytes).await;
     let transaction = front.parse(bytes, move || body::parse(&body)).await?;
-    follow_catalog(broker, &transaction).await?;
+    follow(broker, are_known(broker, &transaction)).await?;
     let of_node = broker.clone();
     let prepare = move || prepare(&of_node, &caller, transaction);
     let Prepared { settles, topics, built } = front.parse(bytes, prepare).await?;
@@ -89,27 +91,14 @@ pub(super) async fn execute(
     }
 }
 
-/// Another node may have created a topic or a group that this node's copy of the catalog does not have. The shard of one
-/// that was deleted rejects the transaction.
-async fn follow_catalog(broker: &Broker, transaction: &Transaction) -> Result<(), Problem> {
-    let are_known = {
-        let catalog = broker.catalog();
-        let group = |item: &TransactionSettle| LeaseName::parse(&item.token).map(|it| it.group);
-        let groups = transaction.settles.iter().filter_map(group);
-        let are_known = groups.into_iter().all(|group| catalog.lease_group(group).is_some());
-        let mut topics = transaction.appends.iter().map(|append| &append.topic);
-        are_known && topics.all(|topic| catalog.topic_id(topic).is_some())
-    };
-    if !are_known {
-        let current = broker.catalog_is_current().await;
-        return current
-            .map_err(|why| Problem::busy(format!("the catalog's leader does not answer: {why}")));
-    }
-    if broker.may_lack_definitions() {
-        // A node that stays behind serves records by the definitions that it has.
-        let _ = broker.definitions_are_current().await;
-    }
-    Ok(())
+/// Whether this node's copy of the catalog has all topics and groups of the transaction.
+fn are_known(broker: &Broker, transaction: &Transaction) -> bool {
+    let catalog = broker.catalog();
+    let group = |item: &TransactionSettle| LeaseName::parse(&item.token).map(|it| it.group);
+    let mut groups = transaction.settles.iter().filter_map(group);
+    let mut topics = transaction.appends.iter().map(|append| &append.topic);
+    groups.all(|group| catalog.lease_group(group).is_some())
+        && topics.all(|topic| catalog.topic_id(topic).is_some())
 }
 
 /// A transaction whose topics, groups and records are valid.
