@@ -78,7 +78,7 @@ impl Driver {
         self.fence = Fence::Closed;
     }
 
-    /// No record is delivered any more in this term.
+    /// Ends all fences: the driver delivers no more records in this term.
     pub(super) fn end_fences(&mut self) {
         (self.fence, self.resolution) = (Fence::Closed, None);
         self.withholdings.clear();

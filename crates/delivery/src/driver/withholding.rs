@@ -2,8 +2,8 @@
 //!
 //! The leases have ended, and no record of them is delivered. The other shard either takes the settles into its
 //! entry, whose message then settles the records in this shard's log, or refuses the transfer. If this term ends
-//! before that, the fence of the next one has the other shard refuse it, or waits for the message (`fence`). The same
-//! happens once the session has ended: it cannot tell how the other shard decided.
+//! before that, the fence of the next one has the other shard refuse it, or waits for the message (`fence`). The driver
+//! fences in the same way once the session has ended, which then reports no refusal.
 
 use base::LeaseGroupId;
 use dispatch::{RemoveRefused, SessionId};
@@ -63,7 +63,7 @@ impl Driver {
         }
     }
 
-    /// The session has ended, or its node is not connected: it cannot tell any more that a transfer was refused.
+    /// The session has ended, or its node is not connected: it reports no refusal any more.
     pub(super) fn abandon_all_of(&mut self, session: SessionId) {
         self.abandon(|it| it.session == session);
     }

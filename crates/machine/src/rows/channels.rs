@@ -161,7 +161,7 @@ impl Channels {
     /// Whether messages have commands, or may have had some: a snapshot then has the version for that.
     pub(crate) fn have_commands(&self) -> bool {
         let messages = self.outboxes.values().flat_map(|outbox| outbox.messages.values());
-        !self.fences.is_empty() || messages.into_iter().any(|it| !it.commands.is_empty())
+        self.have_fences() || messages.into_iter().any(|it| !it.commands.is_empty())
     }
 
     /// Whether another shard has given up preparations: see [`crate::Command::Fence`].
@@ -169,7 +169,7 @@ impl Channels {
         !self.fences.is_empty()
     }
 
-    /// Whether a message with commands may be sent for which the other shard prepared so.
+    /// Whether a message with commands may be sent that needs this preparation of the other shard.
     pub(crate) fn check_fence(&self, to: ShardId, preparation: Preparation) -> Result<(), Refusal> {
         match self.fences.get(&to).is_some_and(|fence| preparation < *fence) {
             true => Err(Refusal::PreparedEarlier { to }),
