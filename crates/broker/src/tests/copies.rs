@@ -10,6 +10,7 @@ use gateway::Connections;
 use links::Security;
 use machine::CommitOffset;
 use tasks::Failure;
+use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use super::*;
@@ -87,14 +88,27 @@ fn commit(partition: PartitionId, offset: u64) -> Vec<CommitOffset> {
 /// Attempts of a test that blocks threads of its runtime.
 const ATTEMPTS: usize = 5;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 24)]
-async fn new_leader_serves_no_reader_before_it_applied_acknowledged_entries() {
+#[test]
+fn new_leader_serves_no_reader_before_it_applied_acknowledged_entries() {
     for attempt in 0..ATTEMPTS {
-        if timeout(SOON, read_at_a_new_leader_that_lags(attempt)).await.is_ok() {
-            return;
-        }
         // The apply waits on a thread of the runtime, and so does every task that reads the state meanwhile. No other
-        // thread takes the task that such a thread was to poll next, which may be one that the election needs.
+        // thread takes the task that such a thread was to poll next, which may be one that the election needs. If it
+        // polled sockets and timers, no timeout of the runtime expires either.
+        let (done, ended) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = Builder::new_multi_thread().worker_threads(24).enable_all().build();
+            runtime.expect("it starts").block_on(read_at_a_new_leader_that_lags(attempt));
+            let _ = done.send(());
+        });
+        match ended.recv_timeout(2 * SOON) {
+            Ok(()) => return,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                if let Err(panic) = thread.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
     }
     panic!("the runtime stood still {ATTEMPTS} times");
 }

@@ -18,6 +18,7 @@ use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 use tasks::{Task, Workers};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::MissedTickBehavior;
 use world::Instant;
 
 use super::Replica;
@@ -246,19 +247,21 @@ impl Snapshots {
         raft.trigger().purge_log(index).await.map_err(Failure::from)
     }
 
-    /// Takes snapshots whenever one is due. Does not return.
+    /// Takes snapshots whenever one is due, and purges the log at intervals. Does not return.
     pub(crate) async fn keep_up(self: Arc<Self>, raft: Raft<TypeConfig, Replica>) {
+        let mut release = tokio::time::interval(LET_GO_EVERY);
+        release.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if self.in_a_group
-                && tokio::time::timeout(LET_GO_EVERY, self.due.notified()).await.is_err()
-            {
-                if self.release_log(&raft).await.is_err() {
-                    return std::future::pending().await;
+            tokio::select! {
+                biased;
+                // First: snapshots may be due more often than it is time for a purge.
+                _ = release.tick(), if self.in_a_group => {
+                    if self.release_log(&raft).await.is_err() {
+                        return std::future::pending().await;
+                    }
+                    continue;
                 }
-                continue;
-            }
-            if !self.in_a_group {
-                self.due.notified().await;
+                () = self.due.notified() => {}
             }
             if !self.is_due() {
                 continue;
