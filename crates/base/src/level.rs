@@ -51,6 +51,8 @@ impl Level {
     /// A message between shards may take commands along, so that a transaction settles records of several shards as
     /// a whole.
     pub const MESSAGE_COMMANDS: Self = Self(9);
+    /// Transactions of Kafka's producers.
+    pub const TRANSACTIONS: Self = Self(10);
 
     /// Features that a cluster gains at this level, in words. `None`: this binary does not know the level.
     pub const fn brings(self) -> Option<&'static str> {
@@ -84,6 +86,7 @@ impl Level {
             9 => Some(
                 "an AMQP transaction over queues of several shards takes effect as a whole or not at all",
             ),
+            10 => Some("clients of Kafka can have transactions"),
             // The level of a test binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
                 "entries and snapshots that say their level, and nothing else: it is for tests",
@@ -114,7 +117,7 @@ pub struct Levels {
 
 impl Levels {
     /// The levels of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level(9) };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level(10) };
     /// The levels of a binary that reports none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 
@@ -210,8 +213,10 @@ impl Format {
                     8
                 } else if level.0 < Level::MESSAGE_COMMANDS.0 {
                     9
-                } else {
+                } else if level.0 < Level::TRANSACTIONS.0 {
                     10
+                } else {
+                    11
                 }
             }
             Self::Consensus => 1,

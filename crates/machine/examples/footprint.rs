@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use machine::{Append, Command, Entry, EntryEffects, GroupSettle, NewTopic, State};
+use machine::{Append, BatchKind, Command, Entry, EntryEffects, GroupSettle, NewTopic, State};
 use uuid::Uuid;
 
 fn resident_bytes() -> u64 {
@@ -43,6 +43,7 @@ fn with_group(topics: u32, records: u32) -> State {
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: BatchKind::Plain,
     };
     let entry = Entry { now_ms: 1, appends: &[append], commands: &[], ..Entry::default() };
     state.apply(&entry, &mut EntryEffects::new());

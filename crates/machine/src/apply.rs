@@ -13,11 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Offset, PartitionId};
 
-use crate::command::{Command, MessageCommand};
+use crate::command::{Command, EndedPart, MessageCommand, TransactionCommand};
 use crate::entry::{Append, Entry, Origin};
 use crate::moves::{MoveStep, Step};
-use crate::outcome::{AppendOutcome, EntryEffects, Outcome, Refusal};
+use crate::outcome::{AppendOutcome, EntryEffects, Outcome, Refusal, TransactionRefusal};
 use crate::rows::channels::{ArrivalOrder, Channels};
+use crate::rows::transactions::Decision;
 use crate::sequence::RowSequence;
 use crate::state::{Role, State};
 
@@ -78,7 +79,7 @@ impl State {
     ) {
         let now_ms = self.last_ms;
         let outcomes = appends.iter().map(|append| match append.partition.as_channel() {
-            None => self.rows.append(append, entry.leader_epoch, now_ms),
+            None => self.rows.append(append, None, entry.leader_epoch, now_ms),
             Some(_) => AppendOutcome::UnknownPartition,
         });
         applied.appends.extend(outcomes);
@@ -107,11 +108,17 @@ impl State {
         self.rows.requests.note(from, places, self.last_ms);
     }
 
-    fn apply_appends(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut EntryEffects) {
+    /// Applies the validated appends of a unit. `ending`: the end of a transaction that it has.
+    fn apply_appends(
+        &mut self,
+        appends: &[Append],
+        ending: Option<&EndedPart>,
+        entry: &Entry<'_>,
+        applied: &mut EntryEffects,
+    ) {
         let now_ms = self.last_ms;
-        let outcomes =
-            appends.iter().map(|append| self.rows.append(append, entry.leader_epoch, now_ms));
-        applied.appends.extend(outcomes);
+        let append = |append: &Append| self.rows.append(append, ending, entry.leader_epoch, now_ms);
+        applied.appends.extend(appends.iter().map(append));
     }
 
     fn apply_commands(
@@ -145,22 +152,12 @@ impl State {
             true => self.validate(appends, commands, entry.leader_epoch),
             false => Err(UnitFault::Senseless),
         };
-        let Err(fault) = judged else {
-            // Before their batches, which start at the message's number.
-            for command in commands {
-                if let Some((to, message)) = command.sends() {
-                    self.rows.channels.send(to, message.to_message());
-                }
+        let fault = match judged {
+            Ok(ending) => {
+                self.apply_valid_unit(appends, commands, ending.as_ref(), entry, applied);
+                return;
             }
-            self.apply_appends(appends, entry, applied);
-            for command in commands {
-                let outcome = match command {
-                    Command::Send { .. } | Command::SendWith { .. } => Ok(Outcome::Done),
-                    command => self.command(command, applied),
-                };
-                applied.commands.push(outcome);
-            }
-            return;
+            Err(fault) => fault,
         };
         let (first_append, first_command) = (applied.appends.len(), applied.commands.len());
         applied.appends.extend(appends.iter().map(|_| AppendOutcome::UnitRefused));
@@ -169,6 +166,36 @@ impl State {
             UnitFault::Append(at, outcome) => applied.appends[first_append + at] = outcome,
             UnitFault::Command(at, refusal) => applied.commands[first_command + at] = Err(refusal),
             UnitFault::Senseless => {}
+        }
+    }
+
+    fn apply_valid_unit(
+        &mut self,
+        appends: &[Append],
+        commands: &[Command],
+        ending: Option<&EndedPart>,
+        entry: &Entry<'_>,
+        applied: &mut EntryEffects,
+    ) {
+        // Before their batches, which start at the message's number.
+        let mut messages = Vec::new();
+        for command in commands {
+            if let Some((to, message)) = command.sends() {
+                messages.push((to, self.rows.channels.send(to, message.to_message())));
+            }
+        }
+        self.apply_appends(appends, ending, entry, applied);
+        let (own, now_ms) = (self.role.shard(), self.last_ms);
+        for command in commands {
+            let outcome = match command {
+                Command::Send { .. } | Command::SendWith { .. } => Ok(Outcome::Done),
+                Command::Transaction(end) if let Some(decision) = Decision::of(end) => {
+                    messages.sort_unstable();
+                    self.rows.end_transaction(decision, std::mem::take(&mut messages), own, now_ms)
+                }
+                command => self.command(command, applied),
+            };
+            applied.commands.push(outcome);
         }
     }
 
@@ -181,7 +208,7 @@ impl State {
         entry: &Entry<'_>,
         applied: &mut EntryEffects,
     ) {
-        let appends: Vec<Append> = appends.iter().map(|it| it.without_producer()).collect();
+        let appends: Vec<Append> = appends.iter().map(|it| it.of_message()).collect();
         let arrival = match self.role {
             Role::Rows(own) if own != origin.shard => self.rows.channels.arrival(origin),
             _ => ArrivalOrder::OutOfOrder,
@@ -197,8 +224,12 @@ impl State {
                 applied.commands.extend(commands.iter().map(|_| Err(Refusal::UnitRefused)));
             }
             None => {
+                let ending = commands.iter().find_map(ended_by_message);
                 self.apply_message_commands(commands, applied);
-                self.apply_appends(&appends, entry, applied);
+                self.apply_appends(&appends, ending, entry, applied);
+                if let Some(part) = ending {
+                    self.rows.end_part(part, origin.shard, self.last_ms);
+                }
                 self.rows.channels.take(origin);
             }
         }
@@ -227,9 +258,16 @@ impl State {
         leader_epoch: Option<i32>,
     ) -> Option<AppendOutcome> {
         let mut ends: BTreeMap<PartitionId, Offset> = BTreeMap::new();
+        let ending = commands.iter().find_map(ended_by_message);
+        if let Some(part) = ending
+            && !self.rows.has_markers_of(part, appends)
+        {
+            return Some(AppendOutcome::UnitRefused);
+        }
         for append in appends {
             if self.rows.is_frozen(append.partition)
                 || self.rows.gone_to(append.partition).is_some()
+                || self.rows.check_kind(append, ending).is_err()
             {
                 return Some(AppendOutcome::UnitRefused);
             }
@@ -250,6 +288,7 @@ impl State {
             }
             // It skips records that it does not find.
             Command::FromMessage(MessageCommand::Settle { .. }) => true,
+            Command::FromMessage(MessageCommand::EndTransaction(part)) => ending == Some(part),
             _ => false,
         };
         let goes_on = commands.iter().all(&mut goes_on) && unsent.is_empty();
@@ -264,13 +303,14 @@ impl State {
     /// Validates all of a unit. Changes nothing.
     ///
     /// A second batch of one producer for one partition cannot be validated against the state
-    /// before the unit: it is out of place.
+    /// before the unit: it is out of place. Returns the end of a transaction that the unit has.
     fn validate(
         &self,
         appends: &[Append],
         commands: &[Command],
         leader_epoch: Option<i32>,
-    ) -> Result<(), UnitFault> {
+    ) -> Result<Option<EndedPart>, UnitFault> {
+        let ending = self.validate_end(appends, commands)?;
         let mut ends: BTreeMap<PartitionId, Offset> = BTreeMap::new();
         let mut producers = BTreeSet::new();
         for (at, append) in appends.iter().enumerate() {
@@ -286,11 +326,16 @@ impl State {
                 None => *append,
             };
             let partition = self.rows.partition(append.partition).ok_or(unknown)?;
+            if append.partition.as_channel().is_none() {
+                let checked = self.rows.check_kind(append, ending.as_ref());
+                checked.map_err(|outcome| UnitFault::Append(at, outcome))?;
+            }
             let end = ends.entry(append.partition).or_insert_with(|| partition.next_offset());
             partition
                 .validate(append, leader_epoch, *end)
                 .map_err(|outcome| UnitFault::Append(at, outcome))?;
-            if append.has_producer() && !producers.insert((append.partition, append.producer_id)) {
+            let is_numbered = append.has_producer() && !append.kind.is_marker();
+            if is_numbered && !producers.insert((append.partition, append.producer_id)) {
                 let expected = partition.next_offset();
                 return Err(UnitFault::Append(at, AppendOutcome::NotSequenced { expected }));
             }
@@ -308,7 +353,9 @@ impl State {
                     let Some((to, message)) = command.sends() else { continue };
                     let own = self.role.shard();
                     self.rows.channels.check_send(own, to, message, appends).map_err(refused)?;
-                    if let Command::SendWith { preparation, .. } = command {
+                    if let Command::SendWith { preparation, commands, .. } = command
+                        && commands.iter().any(MessageCommand::needs_preparation)
+                    {
                         self.rows.channels.check_fence(to, *preparation).map_err(refused)?;
                     }
                     // One message to each shard.
@@ -324,6 +371,12 @@ impl State {
                 Command::DeleteDocument { space, name, expect } => {
                     self.catalog.documents.check_delete(space, name, *expect).map_err(refused)?;
                 }
+                Command::Transaction(TransactionCommand::End { .. }) => continue,
+                Command::Transaction(command) if appends.is_empty() && commands.len() == 1 => {
+                    let own = self.role.shard();
+                    self.rows.check_transaction(command, own).map_err(refused)?;
+                    continue;
+                }
                 _ => return Err(refused(Refusal::NotInUnit)),
             }
             documents += 1;
@@ -333,7 +386,49 @@ impl State {
             }
         }
         // Batches without a `Send` would never be pushed.
-        if unsent.is_empty() { Ok(()) } else { Err(UnitFault::Senseless) }
+        if unsent.is_empty() { Ok(ending) } else { Err(UnitFault::Senseless) }
+    }
+
+    /// Validates the end of a transaction, if a unit has one: its markers are those that this shard needs, and its
+    /// messages go to the other participants. It has nothing else.
+    fn validate_end(
+        &self,
+        appends: &[Append],
+        commands: &[Command],
+    ) -> Result<Option<EndedPart>, UnitFault> {
+        let end_of = |command: &'_ Command| matches!(command, Command::Transaction(it) if Decision::of(it).is_some());
+        let Some(at) = commands.iter().position(end_of) else { return Ok(None) };
+        let refused = |refusal| UnitFault::Command(at, refusal);
+        let Command::Transaction(end) = &commands[at] else { return Ok(None) };
+        let Some(decision) = Decision::of(end) else { return Ok(None) };
+        self.check_home(&commands[at]).map_err(refused)?;
+        let planned = self.rows.plan_end(decision).map_err(refused)?;
+        let mut others = planned.shards.clone();
+        others.remove(&self.role.shard());
+        for (place, command) in commands.iter().enumerate().filter(|(place, _)| *place != at) {
+            let is_message = command.sends().is_some_and(|(to, message)| {
+                others.remove(&to) && message.only_end() == planned.part.as_ref()
+            });
+            if !is_message {
+                return Err(UnitFault::Command(place, Refusal::NotInUnit));
+            }
+        }
+        let has_markers = match &planned.part {
+            Some(part) => self.rows.has_markers_of(part, appends),
+            None => appends.is_empty(),
+        };
+        match has_markers && others.is_empty() {
+            true => Ok(planned.part),
+            false => Err(refused(Refusal::Transaction(TransactionRefusal::Markers))),
+        }
+    }
+}
+
+/// The end of a transaction that a message has.
+fn ended_by_message(command: &Command) -> Option<&EndedPart> {
+    match command {
+        Command::FromMessage(command) => command.as_end(),
+        _ => None,
     }
 }
 

@@ -11,7 +11,7 @@ use base::{Format, Level, Levelled, Levels, Offset, PartitionId, ShardId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::command::Command;
+use crate::command::{Command, EndedPart, ProducerKey};
 use crate::sequence::{BatchSequence, RowSequence};
 
 /// The content of a log entry in the order of application: the appends in the order of the bodies,
@@ -44,9 +44,55 @@ pub struct Append {
     pub producer_id: i64,
     pub producer_epoch: i16,
     pub base_sequence: i32,
+    pub kind: BatchKind,
+}
+
+/// Relation of a batch to a transaction of its producer, from the attributes of its header and, of a marker, the key of its record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BatchKind {
+    #[default]
+    Plain,
+    /// Records of the producer's open transaction.
+    Transactional,
+    /// Marker: the producer's transaction is committed in the partition.
+    Commit,
+    /// Marker: it is aborted.
+    Abort,
+}
+
+impl BatchKind {
+    /// `marker`: whether the marker that the batch is commits its transaction; `None` for a batch that is no marker.
+    pub fn of(is_transactional: bool, marker: Option<bool>) -> Self {
+        match marker {
+            Some(commit) => Self::marker(commit),
+            None if is_transactional => Self::Transactional,
+            None => Self::Plain,
+        }
+    }
+
+    /// The marker of an end.
+    pub fn marker(commit: bool) -> Self {
+        if commit { Self::Commit } else { Self::Abort }
+    }
+
+    pub fn is_marker(self) -> bool {
+        matches!(self, Self::Commit | Self::Abort)
+    }
 }
 
 impl Append {
+    /// Its producer, which is not valid unless there is one.
+    pub fn producer(&self) -> ProducerKey {
+        ProducerKey { id: self.producer_id, epoch: self.producer_epoch }
+    }
+
+    /// Whether it is a marker of this end.
+    pub fn is_marker_of(&self, part: &EndedPart) -> bool {
+        self.kind == BatchKind::marker(part.commit)
+            && self.span == 1
+            && self.producer() == part.producer
+    }
+
     pub fn has_producer(&self) -> bool {
         self.producer_id >= 0
     }
@@ -58,7 +104,12 @@ impl Append {
 
     /// The same batch without its producer. In channels the message numbers detect duplicates.
     pub(crate) fn without_producer(self) -> Self {
-        Self { producer_id: -1, ..self }
+        Self { producer_id: -1, kind: BatchKind::Plain, ..self }
+    }
+
+    /// The batch as a message has it: only a marker keeps its producer.
+    pub(crate) fn of_message(self) -> Self {
+        if self.kind.is_marker() { self } else { self.without_producer() }
     }
 
     /// Its place among its producer's batches.
@@ -70,7 +121,8 @@ impl Append {
 /// Neighbouring appends and commands of an entry that take effect together or not at all.
 ///
 /// Only commands that can be validated beforehand may be in a unit: any number of `Settle`, one
-/// `Send` or `SendWith` to each shard, and one `PutDocument` or `DeleteDocument`. Any other command
+/// `Send` or `SendWith` to each shard, and one `PutDocument` or `DeleteDocument`; or the end of a transaction with its
+/// markers and messages; or one `Join` or `Open` of a transaction, alone. Any other command
 /// makes the unit refused. The unit of a message has the `FromMessage`s of that message, and `Send`s
 /// of what goes on to other shards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -39,20 +39,22 @@ pub use catalog::lease_groups::LeaseGroup;
 pub use catalog::topic::Topic;
 pub use catalog::{Catalog, CatalogStamp};
 pub use command::{
-    Adoption, Check, Command, CommitOffset, DocumentChange, DocumentsChange, GroupSettle,
-    MessageCommand, MinimumCounters, NewGroup, NewTopic, Preparation, SentBatch, SentMessage,
-    TopicChange, TopicDefinition,
+    Adoption, Check, Command, CommitOffset, DocumentChange, DocumentsChange, EndCause, EndedPart,
+    GroupSettle, MessageCommand, MinimumCounters, NewGroup, NewTopic, Preparation, ProducerKey,
+    SentBatch, SentMessage, TopicChange, TopicDefinition, TransactionCommand,
 };
 pub use config::{
     ConfigError, Durability, GroupConfig, GroupValues, LeaseGroupConfig, NodeConfig, TopicConfig,
 };
 pub use entry::{
-    Append, DecodeError, Entry, Head, Origin, Unit, decode_head, decode_head_within, encode_head,
-    encode_head_at,
+    Append, BatchKind, DecodeError, Entry, Head, Origin, Unit, decode_head, decode_head_within,
+    encode_head, encode_head_at,
 };
 pub use ids::{IdHash, KnownId, RecordIdsChange, TopicIdsChange};
 pub use moves::{MoveEnd, MoveStep, MovedRow, Step};
-pub use outcome::{ALL_PARTITIONS, AppendOutcome, EntryEffects, Outcome, Refusal};
+pub use outcome::{
+    ALL_PARTITIONS, AppendOutcome, EntryEffects, Outcome, Refusal, TransactionRefusal,
+};
 pub use rows::channels::{Channels, Outbox};
 pub use rows::group::{CommittedOffset, Group};
 pub use rows::partition::{LeaderEpoch, Partition};
@@ -60,6 +62,7 @@ pub use rows::producer::ProducerState;
 pub use rows::progress::Progress;
 pub use rows::record_ids::RecordIds;
 pub use rows::requests::{ForwardedRows, Requests};
+pub use rows::transactions::Transactions;
 pub use rows::{ArrivalMoves, Rows};
 pub use sequence::{BatchSequence, RowSequence, SequenceRefusal, SequenceVerdict};
 pub use snapshot::Image;

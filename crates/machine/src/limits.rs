@@ -41,6 +41,21 @@ pub const DOCUMENT_NAME_BYTES_MAX: usize = 4096;
 pub const DOCUMENTS_MAX: usize = 1_000_000;
 pub const DOCUMENTS_BYTES_MAX: u64 = 256 << 20;
 
+/// Name of a transactional id: the longest that Kafka's requests can have.
+pub const TRANSACTIONAL_ID_BYTES_MAX: usize = i16::MAX as usize;
+/// Transactional ids of a shard: their names, and 200 bytes each.
+pub const TRANSACTIONAL_IDS_BYTES_MAX: u64 = 192 << 20;
+/// Open transactions of a shard: at its home, and of others in which it takes part.
+pub const OPEN_TRANSACTIONS_MAX: usize = 100_000;
+/// Producers with transactions that a shard remembers.
+pub const PARTICIPATIONS_MAX: usize = 1_000_000;
+/// Partitions of one transaction in one shard: their markers are one entry.
+pub const TRANSACTION_PARTITIONS_MAX: usize = 40_000;
+/// Open and aborted transactions that a partition remembers, 24 bytes each, until their records are deleted.
+pub const ABORTED_PER_PARTITION_MAX: usize = 65_536;
+/// The same of all partitions of a shard.
+pub const ABORTED_PER_SHARD_MAX: usize = 1_000_000;
+
 /// Nodes whose rows a shard remembers: more than a cluster has.
 pub const NUMBERED_NODES_MAX: usize = 256;
 

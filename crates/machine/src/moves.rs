@@ -48,11 +48,14 @@ pub enum Step {
     Discard,
     /// In the destination, which imports the partition: ids of its records (`dedup.window.ms`), as `inherited`.
     ImportIds(TopicIdsChange),
+    /// As `Activate`, of a partition with aborted transactions: producer, first and last offset of each.
+    ActivateWith { row: MovedRow, epoch_base: i32, aborted: Vec<(i64, Offset, Offset)> },
 }
 
 base::levels!(Step {
     MOVES_SINCE => Freeze | Thaw | Cancel | HandOver | Leave | Forget | Import | Activate | Discard;
     Level::RECORD_IDS => ImportIds;
+    Level::TRANSACTIONS => ActivateWith;
 });
 
 impl Levelled for MoveStep {

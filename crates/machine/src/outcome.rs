@@ -4,6 +4,7 @@
 use base::{LeaseGroupId, Level, Offset, PartitionId, ShardId, TopicId};
 use serde::{Deserialize, Serialize};
 
+use crate::command::ProducerKey;
 use crate::config::{ConfigError, Word};
 use crate::sequence::SequenceRefusal;
 use crate::topic_name::TopicNameError;
@@ -33,6 +34,47 @@ pub enum AppendOutcome {
     PassedOver,
     /// The partition is moving or has moved to another shard, where it may be appended.
     Moving,
+    Transaction(TransactionRefusal),
+}
+
+/// Why a batch or a command of a transaction is refused. Sent between nodes in replies, as [`Refusal`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
+pub enum TransactionRefusal {
+    #[error("the transaction is not open in this shard")]
+    NotOpen,
+    /// Kafka: `INVALID_PRODUCER_EPOCH` for a batch, `PRODUCER_FENCED` for a command.
+    #[error("the producer's epoch is fenced by {current}")]
+    Fenced { current: i16 },
+    /// Kafka: `INVALID_PRODUCER_ID_MAPPING`.
+    #[error("the transactional id has another producer id, or none")]
+    UnknownProducer,
+    /// Kafka: `CONCURRENT_TRANSACTIONS`.
+    #[error("the former transaction of the producer has not ended here yet")]
+    Concurrent,
+    /// Kafka: `INVALID_TXN_STATE`.
+    #[error("the state of the transaction does not permit it")]
+    InvalidState,
+    /// A repetition: its first request ended the transaction so.
+    #[error("the transaction has ended")]
+    Ended { commit: bool, producer: ProducerKey },
+    #[error("it needs a new producer id")]
+    NeedsProducerId,
+    #[error("a transactional id has 1 to 32767 bytes")]
+    InvalidId,
+    #[error("one more transactional id does not fit")]
+    TooManyIds,
+    #[error("one more transaction does not fit: too many are open")]
+    TooManyOpen,
+    #[error("one more partition does not fit into the transaction")]
+    TooManyPartitions,
+    #[error(
+        "the partition has too many aborted transactions: they are forgotten when their records are deleted"
+    )]
+    TooManyAborted,
+    #[error("the markers are not those of the partitions in which the transaction is open")]
+    Markers,
+    #[error("a transaction is open in the partition")]
+    OpenInPartition,
 }
 
 /// Result of a successful command. Sent between nodes in replies: a new variant is the last one, and only commands
@@ -72,6 +114,14 @@ pub enum Outcome {
     /// All messages that were decided before have lower numbers.
     Fenced {
         end: Offset,
+    },
+    /// The producer of a transactional id from now on.
+    Producer {
+        producer: ProducerKey,
+    },
+    /// A shard takes part in the transaction with this number.
+    Joined {
+        number: u64,
     },
 }
 
@@ -177,6 +227,8 @@ pub enum Refusal {
     TooManyMoves { moving: usize, at_most: usize },
     #[error("{to} has begun another term since it prepared for this")]
     PreparedEarlier { to: ShardId },
+    #[error(transparent)]
+    Transaction(#[from] TransactionRefusal),
 }
 
 /// Represents every partition of a lease group in [`EntryEffects::moved`].

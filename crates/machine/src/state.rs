@@ -269,6 +269,9 @@ impl State {
                 Ok(Outcome::Done)
             }
             Command::Move(step) => self.rows.move_step(step, applied),
+            Command::Transaction(command) => {
+                self.rows.transaction(command, self.role.shard(), now_ms)
+            }
             // Requires the appends of its entry, and is applied with them.
             Command::RecordIds(_) => Err(Refusal::NotInUnit),
         }
@@ -293,6 +296,7 @@ impl State {
                 | Command::EndMove { .. }
                 | Command::Move(_)
                 | Command::RecordIds(_)
+                | Command::Transaction(_)
         );
         match (self.role, command.home()) {
             (Role::Catalog, Home::Catalog) | (Role::Rows(_), Home::Rows) => Ok(()),

@@ -272,7 +272,16 @@ pub(crate) struct MessageV10 {
 
 #[derive(Serialize, Deserialize)]
 pub(crate) enum MessageCommandV10 {
-    Settle { settles: Vec<GroupSettleV10> },
+    Settle {
+        settles: Vec<GroupSettleV10>,
+    },
+    /// Since version 11: producer, epoch, number, whether it is a commit.
+    EndTransaction {
+        producer: i64,
+        epoch: i16,
+        number: u64,
+        commit: bool,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -381,6 +390,80 @@ pub(crate) struct IdV9 {
     pub(crate) later_ms: i64,
     pub(crate) partition: u32,
     pub(crate) offset: u64,
+}
+
+/// The addition of version 11, at the end: transactions of Kafka's producers. Followed by the given numbers of
+/// [`TransactionalIdV11`], [`ParticipationV11`] and [`PartitionTransactionsV11`].
+#[derive(Serialize, Deserialize)]
+pub(crate) struct TransactionsV11 {
+    pub(crate) next_number: u64,
+    pub(crate) ids: u64,
+    pub(crate) producers: u64,
+    pub(crate) partitions: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct TransactionalIdV11<'a> {
+    pub(crate) id: Cow<'a, str>,
+    /// Id and epoch.
+    pub(crate) producer: (i64, i16),
+    /// Id and epoch, and whether its EndTxn changed the epoch.
+    pub(crate) former: Option<((i64, i16), bool)>,
+    pub(crate) timeout_ms: u32,
+    pub(crate) phase: TransactionPhaseV11,
+    pub(crate) updated_ms: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum TransactionPhaseV11 {
+    Empty,
+    Ongoing {
+        number: u64,
+        started_ms: i64,
+        shards: Vec<u32>,
+        /// Topics and partitions.
+        added: Vec<(u32, u32)>,
+    },
+    Ended {
+        number: u64,
+        commit: bool,
+        /// Shards and numbers of messages.
+        messages: Vec<(u32, u64)>,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ParticipationV11<'a> {
+    pub(crate) producer: i64,
+    pub(crate) epoch: i16,
+    pub(crate) home: u32,
+    pub(crate) number: u64,
+    pub(crate) is_open: bool,
+    /// Topics and partitions.
+    pub(crate) partitions: Vec<(u32, u32)>,
+    /// Groups with offsets.
+    pub(crate) pending: Vec<(Cow<'a, str>, Vec<PendingOffsetV11>)>,
+    pub(crate) updated_ms: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PendingOffsetV11 {
+    pub(crate) topic: u32,
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+    pub(crate) leader_epoch: i32,
+    pub(crate) metadata: String,
+    pub(crate) expire_ms: Option<i64>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PartitionTransactionsV11 {
+    pub(crate) topic: u32,
+    pub(crate) index: u32,
+    /// First offset and producer.
+    pub(crate) open: Vec<(u64, i64)>,
+    /// Producer, first and last offset.
+    pub(crate) aborted: Vec<(i64, u64, u64)>,
 }
 
 /// Rows brought by one incarnation of a node.

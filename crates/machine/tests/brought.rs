@@ -4,7 +4,8 @@ use base::limits::NUMBERED_ROWS_KEPT;
 use base::{PartitionId, ShardId, TopicId};
 use machine::catalog::feed::AdoptedTopic;
 use machine::{
-    Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, Role, RowSequence, State, Unit,
+    Adoption, Append, AppendOutcome, BatchKind, Command, Entry, EntryEffects, Role, RowSequence,
+    State, Unit,
 };
 use proptest::prelude::*;
 
@@ -57,6 +58,7 @@ fn append(index: u32, base_offset: u64, span: u32) -> Append {
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: BatchKind::Plain,
     }
 }
 

@@ -6,8 +6,8 @@ use base::limits::PARTITIONS_PER_TOPIC_MAX;
 use base::{PartitionId, TopicId};
 use machine::limits::{GROUP_CONFIGS_MAX, OFFSET_METADATA_BYTES_MAX, PARTITIONS_PER_SHARD_MAX};
 use machine::{
-    Append, AppendOutcome, Command, CommitOffset, Entry, EntryEffects, NewTopic, Outcome, Refusal,
-    State, TopicDefinition, TopicNameError,
+    Append, AppendOutcome, BatchKind, Command, CommitOffset, Entry, EntryEffects, NewTopic,
+    Outcome, Refusal, State, TopicDefinition, TopicNameError,
 };
 use uuid::Uuid;
 
@@ -65,6 +65,7 @@ impl Machine {
             producer_id: -1,
             producer_epoch: -1,
             base_sequence: -1,
+            kind: BatchKind::Plain,
         };
         let entry =
             Entry { now_ms: self.now_ms, appends: &[append], commands: &[], ..Entry::default() };
@@ -397,6 +398,7 @@ fn idle_producers_expire_and_may_start_at_any_sequence() {
             producer_id,
             producer_epoch: 0,
             base_sequence,
+            kind: BatchKind::Plain,
         };
         let entry =
             Entry { now_ms: machine.now_ms, appends: &[append], commands: &[], ..Entry::default() };

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, GroupSettle, MessageCommand,
-    Origin, Outcome, Preparation, Role, SentBatch, State, Unit, decode_head, encode_head,
+    Adoption, Append, AppendOutcome, BatchKind, Command, Entry, EntryEffects, GroupSettle,
+    MessageCommand, Origin, Outcome, Preparation, Role, SentBatch, State, Unit, decode_head,
+    encode_head,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -173,6 +174,7 @@ fn append(partition: PartitionId, base_offset: u64, span: u32) -> Append {
         producer_id: if partition.as_channel().is_some() { 7 } else { -1 },
         producer_epoch: 0,
         base_sequence: 0,
+        kind: BatchKind::Plain,
     }
 }
 

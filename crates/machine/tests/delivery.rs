@@ -9,8 +9,8 @@ use machine::limits::{
     DOCUMENT_BYTES_MAX, DOCUMENT_NAME_BYTES_MAX, DOCUMENT_SPACE_BYTES_MAX, DOCUMENTS_BYTES_MAX,
 };
 use machine::{
-    ALL_PARTITIONS, Append, Command, Entry, EntryEffects, GroupSettle, NewTopic, Outcome, Progress,
-    Refusal, State,
+    ALL_PARTITIONS, Append, BatchKind, Command, Entry, EntryEffects, GroupSettle, NewTopic,
+    Outcome, Progress, Refusal, State,
 };
 use uuid::Uuid;
 
@@ -49,6 +49,7 @@ impl Machine {
             producer_id: -1,
             producer_epoch: -1,
             base_sequence: -1,
+            kind: BatchKind::Plain,
         };
         let entry = Entry { now_ms: 1000, appends: &[append], commands: &[], ..Entry::default() };
         self.state.apply(&entry, &mut self.applied);

@@ -5,9 +5,9 @@ use base::limits::OUTBOX_MESSAGES_MAX;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::AdoptedTopic;
 use machine::{
-    Adoption, Append, AppendOutcome, Command, Entry, EntryEffects, GroupSettle, MessageCommand,
-    MinimumCounters, NewTopic, Origin, Outcome, Preparation, Refusal, Role, SentBatch, State, Unit,
-    decode_head, encode_head,
+    Adoption, Append, AppendOutcome, BatchKind, Command, Entry, EntryEffects, GroupSettle,
+    MessageCommand, MinimumCounters, NewTopic, Origin, Outcome, Preparation, Refusal, Role,
+    SentBatch, State, Unit, decode_head, encode_head,
 };
 
 const EPOCH: i32 = 3;
@@ -58,6 +58,7 @@ fn append(partition: PartitionId, base_offset: u64, span: u32) -> Append {
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: BatchKind::Plain,
     }
 }
 
@@ -264,7 +265,7 @@ fn command_of_a_message_is_refused_outside_of_a_message() {
     let in_unit = shard.apply(&[], std::slice::from_ref(&command), &[unit]).commands;
     assert_eq!(in_unit, [Err(Refusal::NotInUnit)]);
     // A message does not settle by the command that clients' settles have.
-    let MessageCommand::Settle { settles } = settle_command();
+    let MessageCommand::Settle { settles } = settle_command() else { panic!("it settles") };
     let origin = Some(Origin { shard: ShardId(2), number: 0, next: 1 });
     let unit = Unit { commands: 1, origin, ..Unit::default() };
     let plain = shard.apply(&[], &[Command::Settle { settles }], &[unit]).commands;

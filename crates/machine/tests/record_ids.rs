@@ -7,8 +7,8 @@ use common::histories;
 use machine::catalog::feed::AdoptedTopic;
 use machine::ids::{AppendedIds, KnownId, RecordIdsChange, TopicIdsChange};
 use machine::{
-    Adoption, Append, Command, Entry, EntryEffects, MoveStep, Outcome, Refusal, Role, State, Step,
-    decode_head, encode_head_at,
+    Adoption, Append, BatchKind, Command, Entry, EntryEffects, MoveStep, Outcome, Refusal, Role,
+    State, Step, decode_head, encode_head_at,
 };
 use proptest::prelude::*;
 
@@ -55,6 +55,7 @@ fn append(partition: u32, base_offset: u64) -> Append {
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: BatchKind::Plain,
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use base::{PartitionId, TopicId};
-use machine::{Append, Command, Entry, EntryEffects, NewTopic, Partition, State};
+use machine::{Append, BatchKind, Command, Entry, EntryEffects, NewTopic, Partition, State};
 use uuid::Uuid;
 
 fn apply(state: &mut State, commands: &[Command]) -> EntryEffects {
@@ -75,6 +75,7 @@ fn append(state: &mut State, partition: PartitionId, base_offset: u64) {
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: BatchKind::Plain,
     };
     let entry = Entry { now_ms: 2, appends: &[append], ..Entry::default() };
     state.apply(&entry, &mut EntryEffects::new());

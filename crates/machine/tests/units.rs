@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use machine::{
-    Append, AppendOutcome, Command, Entry, EntryEffects, GroupSettle, NewTopic, Refusal, State,
-    Unit, decode_head, encode_head,
+    Append, AppendOutcome, BatchKind, Command, Entry, EntryEffects, GroupSettle, NewTopic, Refusal,
+    State, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -76,6 +76,7 @@ impl LeaderView<'_> {
             producer_id,
             producer_epoch: if producer_id < 0 { -1 } else { 0 },
             base_sequence,
+            kind: BatchKind::Plain,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Messages to other shards, and the commands that they take there.
 
-use base::PartitionId;
+use base::{Level, PartitionId};
 use serde::{Deserialize, Serialize};
 
-use super::GroupSettle;
+use super::{EndedPart, GroupSettle};
 
 /// A batch of a message, and the other shard's partitions that receive it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,7 +22,15 @@ pub struct SentBatch {
 pub enum MessageCommand {
     /// As [`super::Command::Settle`]. The shard withholds the records from delivery until then.
     Settle { settles: Vec<GroupSettle> },
+    /// The end of a transaction. Its message has one batch, the markers' bytes, for no partition: the other shard appends
+    /// it to each partition in which the transaction is open there.
+    EndTransaction(EndedPart),
 }
+
+base::levels!(MessageCommand {
+    Level::MESSAGE_COMMANDS => Settle;
+    Level::TRANSACTIONS => EndTransaction;
+});
 
 /// Position among the preparations of a shard for commands of messages: a shard prepares by keeping
 /// the records of a settle from delivery.
@@ -65,6 +73,20 @@ impl MessageCommand {
     pub fn weight(&self) -> usize {
         match self {
             Self::Settle { settles } => 1 + settles.iter().map(GroupSettle::weight).sum::<usize>(),
+            Self::EndTransaction(_) => 24,
+        }
+    }
+
+    /// Whether the other shard has to prepare for it.
+    pub(crate) fn needs_preparation(&self) -> bool {
+        matches!(self, Self::Settle { .. })
+    }
+
+    /// The end of a transaction that it is.
+    pub fn as_end(&self) -> Option<&EndedPart> {
+        match self {
+            Self::EndTransaction(part) => Some(part),
+            Self::Settle { .. } => None,
         }
     }
 }
@@ -78,9 +100,13 @@ impl SentMessage {
     pub fn bytes(&self) -> u64 {
         self.borrowed().bytes()
     }
+
+    pub fn ends_a_transaction(&self) -> bool {
+        self.borrowed().only_end().is_some()
+    }
 }
 
-impl MessageParts<'_> {
+impl<'a> MessageParts<'a> {
     pub(crate) fn to_message(self) -> SentMessage {
         SentMessage { batches: self.batches.to_vec(), commands: self.commands.to_vec() }
     }
@@ -91,6 +117,14 @@ impl MessageParts<'_> {
             |batch: &SentBatch| SentBatch::bytes_of(batch.bytes.into(), batch.targets.len());
         let commands = self.commands.iter().map(|command| command.weight() as u64);
         self.batches.iter().map(of_batch).sum::<u64>() + commands.sum::<u64>()
+    }
+
+    /// The end of a transaction, if the message has nothing else.
+    pub(crate) fn only_end(self) -> Option<&'a EndedPart> {
+        match (self.batches, self.commands) {
+            ([markers], [command]) if markers.targets.is_empty() => command.as_end(),
+            _ => None,
+        }
     }
 
     /// Whether it can be sent. Only with commands may it have batches for no partition.

@@ -3,12 +3,14 @@
 //! * `adoption`: changes of the catalog that a shard adopts
 //! * `documents`: a change of several documents and a topic
 //! * `message`: messages to other shards
+//! * `transaction`: transactions of Kafka's producers
 //!
 //! It depends on `moves`, `ids` and `config`, and knows no state.
 
 mod adoption;
 mod documents;
 mod message;
+mod transaction;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +26,7 @@ use crate::stored::uuid_bytes;
 pub use adoption::{AdoptedGroup, AdoptedTopic, Adoption};
 pub use documents::{Check, DocumentChange, DocumentsChange, NewGroup, TopicChange};
 pub use message::{MessageCommand, MessageParts, Preparation, SentBatch, SentMessage};
+pub use transaction::{EndCause, EndedPart, ProducerKey, TransactionCommand};
 
 /// A change of the state other than an append.
 ///
@@ -220,6 +223,8 @@ pub enum Command {
         shard: ShardId,
         before: Preparation,
     },
+    /// A change of transactions of Kafka's producers.
+    Transaction(TransactionCommand),
 }
 
 base::levels!(Command {
@@ -232,7 +237,12 @@ base::levels!(Command {
         | ResumeChannels | KeepMembers;
     MOVES_SINCE => MovePartitions | CancelMoves | EndMove;
     Level::RECORD_IDS => RecordIds;
-    Level::MESSAGE_COMMANDS => SendWith | FromMessage | Fence;
+    Level::MESSAGE_COMMANDS => Fence;
+    @ Self::SendWith { commands, .. } => {
+        commands.iter().map(Levelled::level).fold(Level::MESSAGE_COMMANDS, Ord::max)
+    };
+    @ Self::FromMessage(command) => command.level();
+    @ Self::Transaction(command) => command.level();
     @ Self::Move(step) => step.level();
     @ Self::ChangeDocuments(change) => change.level();
     @ Self::CreateTopics { topics } => topics.iter().map(Levelled::level).max().unwrap_or_default();
@@ -331,6 +341,7 @@ impl Command {
             | Self::SendWith { .. }
             | Self::FromMessage(_)
             | Self::Fence { .. }
+            | Self::Transaction(_)
             | Self::Acknowledged { .. } => Home::Rows,
         }
     }
@@ -390,8 +401,12 @@ impl Command {
                     partitions.len() * 5
                 }
                 Self::Move(MoveStep { what: Step::Activate { row, .. }, .. }) => row.weight(),
+                Self::Move(MoveStep { what: Step::ActivateWith { row, aborted, .. }, .. }) => {
+                    row.weight() + aborted.len() * 24
+                }
                 Self::Move(MoveStep { what: Step::ImportIds(ids), .. }) => ids.weight(),
                 Self::RecordIds(change) => change.weight(),
+                Self::Transaction(command) => command.weight(),
                 Self::SetShards { .. }
                 | Self::Fence { .. }
                 | Self::EndMove { .. }

@@ -143,6 +143,7 @@ impl Rows {
     pub(crate) fn drop_topic(&mut self, id: TopicId, applied: &mut EntryEffects) {
         self.offsets.forget_topic(id);
         self.record_ids.drop_topic(id);
+        self.transactions.drop_topic(id);
         let Some(removed) = self.topics.remove(&id) else { return };
         self.moving.remove(&id);
         for &group in removed.groups() {

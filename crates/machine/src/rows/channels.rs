@@ -66,9 +66,9 @@ impl Outbox {
         self.messages.range(number..).map(|(&number, message)| (number, message))
     }
 
-    /// Whether an unacknowledged message has this number.
-    pub fn has_message(&self, number: Offset) -> bool {
-        self.messages.contains_key(&number)
+    /// The unacknowledged message with this number.
+    pub fn message(&self, number: Offset) -> Option<&SentMessage> {
+        self.messages.get(&number).map(Arc::as_ref)
     }
 
     pub fn len(&self) -> usize {
@@ -208,12 +208,13 @@ impl Channels {
         }
     }
 
-    /// Registers a message whose batches are about to be appended.
-    pub(crate) fn send(&mut self, to: ShardId, message: SentMessage) {
+    /// Registers a message whose batches are about to be appended. Returns its number.
+    pub(crate) fn send(&mut self, to: ShardId, message: SentMessage) -> Offset {
         let outbox = self.outbox_mut(to);
         let number = outbox.partition.next_offset();
         outbox.bytes = outbox.bytes.saturating_add(message.bytes());
         outbox.messages.insert(number, Arc::new(message));
+        number
     }
 
     /// The other shard has all messages below. Repeating an acknowledgement is no error.

@@ -9,6 +9,7 @@
 //! * `adopt`: adopts changes of the catalog
 //! * [`record_ids`]: ids of records, for deduplication
 //! * [`requests`]: rows brought by other nodes
+//! * [`transactions`]: transactions of Kafka's producers
 //! * [`moves`]: partitions that move between shards; `arrival_moves`: their stays
 //! * `settle`: settling and seeking
 //! * `retention`: deleting
@@ -18,8 +19,8 @@ use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId, SharedMap, TopicId};
 
-use crate::command::CommitOffset;
-use crate::entry::Append;
+use crate::command::{CommitOffset, EndedPart};
+use crate::entry::{Append, BatchKind};
 use crate::group_name::validate_group_name;
 use crate::outcome::{AppendOutcome, Outcome, Refusal};
 use channels::Channels;
@@ -32,6 +33,7 @@ use progress::Progress;
 use record_ids::RecordIds;
 use requests::Requests;
 use topic::TopicRows;
+use transactions::Transactions;
 
 mod adopt;
 mod arrival_moves;
@@ -49,6 +51,7 @@ pub mod requests;
 mod retention;
 mod settle;
 pub mod topic;
+pub mod transactions;
 
 pub use arrival_moves::ArrivalMoves;
 
@@ -61,6 +64,7 @@ pub struct Rows {
     pub(crate) channels: Channels,
     pub(crate) requests: Requests,
     pub(crate) record_ids: RecordIds,
+    pub(crate) transactions: Transactions,
     /// See [`Rows::adopted`].
     pub(crate) adopted: u64,
     /// Topics with moves in this shard, also past ones.
@@ -166,9 +170,11 @@ impl Rows {
 // ------------------------------------------------------------------------- batches and producers
 
 impl Rows {
+    /// `ending`: the end of a transaction that the append's unit has.
     pub(crate) fn append(
         &mut self,
         append: &Append,
+        ending: Option<&EndedPart>,
         leader_epoch: Option<i32>,
         now_ms: i64,
     ) -> AppendOutcome {
@@ -180,10 +186,17 @@ impl Rows {
             return AppendOutcome::Moving;
         }
         let leader_epoch = leader_epoch.map(|term| term.saturating_add(self.epoch_base(id)));
-        match self.partition_mut(id) {
-            Ok(partition) => partition.append(append, leader_epoch, now_ms),
-            Err(_) => AppendOutcome::UnknownPartition,
+        if let Err(refused) = self.check_kind(append, ending) {
+            return refused;
         }
+        let outcome = match self.partition_mut(id) {
+            Ok(partition) => partition.append(append, leader_epoch, now_ms),
+            Err(_) => return AppendOutcome::UnknownPartition,
+        };
+        if append.kind != BatchKind::Plain && matches!(outcome, AppendOutcome::Taken { .. }) {
+            self.note_kind(append);
+        }
+        outcome
     }
 
     pub(crate) fn note_compacted(&mut self, id: PartitionId, up_to: Offset) -> Result<(), Refusal> {
@@ -201,11 +214,13 @@ impl Rows {
         }
         let mut expired = 0;
         for id in silent {
+            let open = self.transactions.partition(id).cloned();
+            let is_open = |producer| open.as_ref().is_some_and(|it| it.has_open(producer));
             if let Ok(partition) = self.partition_mut(id) {
-                expired += partition.expire_producers(before_ms);
+                expired += partition.expire_producers(before_ms, is_open);
             }
         }
-        expired
+        expired + self.transactions.participations.expire(before_ms)
     }
 
     /// For partitions of topics only.
@@ -239,9 +254,10 @@ impl Rows {
         for commit in offsets {
             let partition = commit.partition;
             let committed = match exists(partition) {
-                true => {
-                    validate_commit(commit).and_then(|()| self.offsets.commit(name, commit, now_ms))
-                }
+                true => validate_commit(commit).and_then(|()| {
+                    let pending = self.transactions.participations.pending_bytes();
+                    self.offsets.commit(name, commit, pending, now_ms)
+                }),
                 false => Err(Refusal::UnknownPartition { partition }),
             };
             if let Err(refusal) = committed {
@@ -256,14 +272,17 @@ impl Rows {
         name: &str,
         partitions: &[PartitionId],
     ) -> Result<(), Refusal> {
-        match self.offsets.delete_offsets(name, partitions) {
+        let were_pending =
+            self.transactions.participations.forget_offsets(name, partitions.iter().copied());
+        match self.offsets.delete_offsets(name, partitions) || were_pending {
             true => Ok(()),
             false => Err(Refusal::UnknownGroup { group: name.to_owned() }),
         }
     }
 
     pub(crate) fn delete_group(&mut self, name: &str) -> Result<(), Refusal> {
-        match self.offsets.remove(name) {
+        let was_pending = self.transactions.participations.forget_group(name);
+        match self.offsets.remove(name) || was_pending {
             true => Ok(()),
             false => Err(Refusal::UnknownGroup { group: name.to_owned() }),
         }

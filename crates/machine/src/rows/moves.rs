@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::Rows;
 use super::partition::Partition;
 use super::topic::TopicRows;
+use super::transactions::partition::{AbortedRange, PartitionTransactions};
 use crate::entry::Append;
 use crate::moves::{MOVES_SINCE, MoveStep, MovedRow, Step};
-use crate::outcome::{AppendOutcome, EntryEffects, Outcome, Refusal};
+use crate::outcome::{AppendOutcome, EntryEffects, Outcome, Refusal, TransactionRefusal};
 
 /// Moves of one topic in one shard.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -246,7 +247,10 @@ impl Rows {
                 self.import_part(partition, id, (*from, *to), &[], applied)
             }
             Step::Activate { row, epoch_base } => {
-                self.activate(partition, id, row, *epoch_base, applied)
+                self.activate(partition, id, row, *epoch_base, &[], applied)
+            }
+            Step::ActivateWith { row, epoch_base, aborted } => {
+                self.activate(partition, id, row, *epoch_base, aborted, applied)
             }
             Step::Discard => self.discard(partition, id, applied),
             Step::ImportIds(ids) => self.import_ids(partition, id, ids),
@@ -284,6 +288,10 @@ impl Rows {
     }
 
     fn freeze(&mut self, partition: PartitionId, id: u64, to: ShardId) -> Result<Outcome, Refusal> {
+        let transactions = self.transactions.partition(partition);
+        if transactions.is_some_and(|it| it.first_open().is_some()) {
+            return Err(Refusal::Transaction(TransactionRefusal::OpenInPartition));
+        }
         match self.may_leave(partition, id)? {
             Some(OutgoingMove { id: known, phase: Phase::Cancelled, .. }) if known == id => {
                 Err(Refusal::MoveOutOfTurn { partition })
@@ -358,6 +366,7 @@ impl Rows {
             moves.guests.remove(&partition.index);
             moves.arrived.remove(&partition.index);
         }
+        self.transactions.drop_partition(partition);
         self.set_leaving(partition, Some(OutgoingMove { phase: Phase::Away, ..known }));
         applied.left.push(partition);
         Ok(Outcome::Done)
@@ -434,6 +443,7 @@ impl Rows {
         id: u64,
         MovedRow(stored): &MovedRow,
         epoch_base: i32,
+        aborted: &[(i64, Offset, Offset)],
         applied: &mut EntryEffects,
     ) -> Result<Outcome, Refusal> {
         let topic = self.topic(partition.topic);
@@ -448,7 +458,10 @@ impl Rows {
         let Some(import) = known.filter(|known| known.next == row.next_offset()) else {
             return Err(Refusal::MoveOutOfTurn { partition });
         };
-        if !row.is_sound() || epoch_base < 0 {
+        let range = |&(producer, first, last)| AbortedRange { producer, first, last };
+        let aborted = PartitionTransactions::new(vec![], aborted.iter().map(range).collect());
+        let are_sound = aborted.is_empty() || aborted.is_sound(row.next_offset());
+        if !row.is_sound() || epoch_base < 0 || !are_sound {
             return Err(Refusal::MoveOutOfTurn { partition });
         }
         if row.log_start() > import.start {
@@ -467,6 +480,7 @@ impl Rows {
         moves.arrived.insert(partition.index, IncomingMove { id, epoch_base });
         moves.imports.remove(&partition.index);
         moves.leaving.remove(&partition.index);
+        self.import_aborted(partition, aborted);
         Ok(Outcome::Activated { epoch_base })
     }
 

@@ -15,7 +15,7 @@ use crate::command::CommitOffset;
 use crate::outcome::Refusal;
 
 /// Weight of a group besides its name, and of an offset besides its metadata: its rows in the maps.
-const GROUP_BYTES: u64 = 160;
+pub(super) const GROUP_BYTES: u64 = 160;
 const OFFSET_BYTES: u64 = 96;
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -31,7 +31,7 @@ fn group_bytes(name: &str) -> u64 {
     GROUP_BYTES + name.len() as u64
 }
 
-fn offset_bytes(metadata: &str) -> u64 {
+pub(super) fn offset_bytes(metadata: &str) -> u64 {
     OFFSET_BYTES + metadata.len() as u64
 }
 
@@ -64,8 +64,32 @@ impl OffsetGroups {
         self.by_topic.contains_key(&topic)
     }
 
+    /// Weight of all groups.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// `reserved`: weight of offsets that are committed later, by ends of transactions.
     pub(crate) fn commit(
         &mut self,
+        name: &str,
+        commit: &CommitOffset,
+        reserved: u64,
+        now_ms: i64,
+    ) -> Result<(), Refusal> {
+        let at_most = OFFSET_GROUPS_BYTES_MAX.saturating_sub(reserved);
+        self.commit_within(at_most, name, commit, now_ms)
+    }
+
+    /// Commits an offset whose weight was reserved.
+    pub(crate) fn commit_reserved(&mut self, name: &str, commit: &CommitOffset, now_ms: i64) {
+        let committed = self.commit_within(u64::MAX, name, commit, now_ms);
+        debug_assert!(committed.is_ok(), "nothing is beyond that limit");
+    }
+
+    fn commit_within(
+        &mut self,
+        at_most: u64,
         name: &str,
         commit: &CommitOffset,
         now_ms: i64,
@@ -78,7 +102,7 @@ impl OffsetGroups {
             more += group_bytes(name);
         }
         let bytes = self.bytes - former_bytes + more;
-        if more > former_bytes && bytes > OFFSET_GROUPS_BYTES_MAX {
+        if more > former_bytes && bytes > at_most {
             let (groups, bytes) = (self.groups.len(), self.bytes);
             return Err(Refusal::TooManyOffsets { groups, bytes });
         }
@@ -189,14 +213,14 @@ mod tests {
         for (name, topic, metadata) in
             [("a", 1, ""), ("a", 2, "m"), ("b", 1, "longer"), ("a", 1, "again"), ("b", 1, "")]
         {
-            groups.commit(name, &commit(topic, 0, metadata), 100).expect("there is room");
+            groups.commit(name, &commit(topic, 0, metadata), 0, 100).expect("there is room");
             assert!(is_consistent(&groups));
         }
         assert!(groups.delete_offsets("a", &[PartitionId::new(TopicId(2), 0)]));
         assert!(is_consistent(&groups));
         groups.forget_topic(TopicId(1));
         assert_eq!(groups, OffsetGroups::default(), "nothing is left of either group");
-        groups.commit("c", &commit(3, 0, ""), 100).expect("there is room");
+        groups.commit("c", &commit(3, 0, ""), 0, 100).expect("there is room");
         assert_eq!(groups.expire("c", 200, 150), 1);
         assert!(!groups.remove("c") && !groups.delete_offsets("c", &[]));
         assert_eq!(groups, OffsetGroups::default());
@@ -208,7 +232,7 @@ mod tests {
         let mut groups = OffsetGroups::default();
         let mut number = 0;
         let refusal = loop {
-            match groups.commit(&format!("group {number}"), &commit(1, 0, &metadata), 0) {
+            match groups.commit(&format!("group {number}"), &commit(1, 0, &metadata), 0, 0) {
                 Ok(()) => number += 1,
                 Err(refusal) => break refusal,
             }
@@ -216,9 +240,9 @@ mod tests {
         assert!(matches!(refusal, Refusal::TooManyOffsets { groups, .. } if groups == number));
         assert!(groups.bytes <= OFFSET_GROUPS_BYTES_MAX && is_consistent(&groups));
         // Existing offsets may be committed again, as long as they do not grow.
-        assert_eq!(groups.commit("group 0", &commit(1, 0, &metadata), 1), Ok(()));
-        assert_eq!(groups.commit("group 0", &commit(1, 0, ""), 1), Ok(()));
+        assert_eq!(groups.commit("group 0", &commit(1, 0, &metadata), 0, 1), Ok(()));
+        assert_eq!(groups.commit("group 0", &commit(1, 0, ""), 0, 1), Ok(()));
         assert!(groups.remove("group 1"));
-        assert_eq!(groups.commit("new", &commit(1, 0, &metadata), 1), Ok(()));
+        assert_eq!(groups.commit("new", &commit(1, 0, &metadata), 0, 1), Ok(()));
     }
 }

@@ -137,7 +137,8 @@ impl Partition {
         leader_epoch: Option<i32>,
         end: Offset,
     ) -> Result<(), AppendOutcome> {
-        let verdict = match (append.has_producer(), self.producer(append.producer_id)) {
+        let is_numbered = append.has_producer() && !append.kind.is_marker();
+        let verdict = match (is_numbered, self.producer(append.producer_id)) {
             (false, _) => Ok(SequenceVerdict::New),
             (true, None) => ProducerState::check_unknown(append.sequence()),
             (true, Some(known)) => known.check(append.sequence()),
@@ -173,7 +174,7 @@ impl Partition {
         active.last_append_ms = now_ms;
         active.max_timestamp = active.max_timestamp.max(append.max_timestamp);
         active.note_epoch(append.leader_epoch, append.base_offset);
-        if append.has_producer() {
+        if append.has_producer() && !append.kind.is_marker() {
             active.note_producer(append.producer_id, append.sequence(), append.base_offset, now_ms);
         }
         AppendOutcome::Taken { base_offset: append.base_offset }
@@ -224,12 +225,17 @@ impl Partition {
         self.producers().iter().any(|(_, producer)| producer.last_ms() < before_ms)
     }
 
-    /// Removes producers whose last batch was applied before `before_ms`; returns their number.
-    pub(crate) fn expire_producers(&mut self, before_ms: i64) -> u64 {
+    /// Removes producers whose last batch was applied before `before_ms`, unless they have a transaction open here;
+    /// returns their number.
+    pub(crate) fn expire_producers(
+        &mut self,
+        before_ms: i64,
+        is_open: impl Fn(i64) -> bool,
+    ) -> u64 {
         let Some(active) = &mut self.active else { return 0 };
         let active = Arc::make_mut(active);
         let known = active.producers.len();
-        active.producers.retain(|(_, producer)| producer.last_ms() >= before_ms);
+        active.producers.retain(|(id, producer)| producer.last_ms() >= before_ms || is_open(*id));
         let expired = known - active.producers.len();
         if expired > 0 {
             active.producers.shrink_to_fit();
@@ -350,6 +356,7 @@ mod tests {
             producer_id: -1,
             producer_epoch: -1,
             base_sequence: -1,
+            kind: Default::default(),
         }
     }
 

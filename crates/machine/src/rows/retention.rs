@@ -24,6 +24,7 @@ impl Rows {
         }
         if partition.advance_start(offset) {
             applied.trimmed.push((id, offset));
+            self.transactions.advance_start(id, offset);
             self.raise_floors(id, offset, applied);
         }
         Ok(self.partition_mut(id)?.log_start())
@@ -75,6 +76,7 @@ impl Rows {
         let Ok(partition) = self.partition_mut(id) else { return };
         if partition.advance_start(lowest) {
             applied.trimmed.push((id, lowest));
+            self.transactions.advance_start(id, lowest);
         }
         for &(from, to) in ranges {
             let mut offset = from.max(lowest);

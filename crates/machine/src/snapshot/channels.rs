@@ -1,4 +1,4 @@
-//! Channels of a shard (version 5; version 10 with commands in messages).
+//! Channels of a shard (version 5; version 10 with commands in messages, version 11 with ends of transactions).
 //!
 //! ```text
 //! ChannelsV5, outboxes x (OutboxV5, PartitionV1, its MessageV5s) by shard, sources x ExpectedV5 by shard
@@ -11,7 +11,9 @@ use base::limits::SHARDS_MAX;
 use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, TopicId};
 
 use super::{MESSAGE_COMMANDS_SINCE, inconsistent, put, take};
-use crate::command::{GroupSettle, MessageCommand, Preparation, SentBatch, SentMessage};
+use crate::command::{
+    EndedPart, GroupSettle, MessageCommand, Preparation, ProducerKey, SentBatch, SentMessage,
+};
 use crate::entry::DecodeError;
 use crate::rows::channels::{Channels, Outbox};
 use crate::rows::partition::Partition;
@@ -118,7 +120,14 @@ impl From<MessageV5> for MessageV10 {
 
 impl From<&MessageCommand> for MessageCommandV10 {
     fn from(command: &MessageCommand) -> Self {
-        let MessageCommand::Settle { settles } = command;
+        let settles = match command {
+            MessageCommand::Settle { settles } => settles,
+            MessageCommand::EndTransaction(part) => {
+                let &EndedPart { producer: ProducerKey { id: producer, epoch }, .. } = part;
+                let &EndedPart { number, commit, .. } = part;
+                return Self::EndTransaction { producer, epoch, number, commit };
+            }
+        };
         let stored = |settle: &GroupSettle| GroupSettleV10 {
             group: settle.group.0,
             partition: settle.partition,
@@ -131,7 +140,13 @@ impl From<&MessageCommand> for MessageCommandV10 {
 
 impl From<MessageCommandV10> for MessageCommand {
     fn from(stored: MessageCommandV10) -> Self {
-        let MessageCommandV10::Settle { settles } = stored;
+        let settles = match stored {
+            MessageCommandV10::Settle { settles } => settles,
+            MessageCommandV10::EndTransaction { producer: id, epoch, number, commit } => {
+                let producer = ProducerKey { id, epoch };
+                return Self::EndTransaction(EndedPart { producer, number, commit });
+            }
+        };
         let settle = |GroupSettleV10 { group, partition, settled, attempts }| GroupSettle {
             group: LeaseGroupId(group),
             partition,

@@ -6,7 +6,7 @@
 //! magic "PRMS" | version u16 | level u16 | CRC32C of the body u32   (little-endian)
 //! level: the cluster's when it was written; 0: the first. Any other is prefixed to the body for the checksum
 //! body, in postcard's encoding: versions 1 to 3 as in `whole`,
-//!       versions 4 to 10: RoleV4, then as in `catalog` or `rows`
+//!       versions 4 to 11: RoleV4, then as in `catalog` or `rows`
 //! ```
 
 use base::checksum::{crc32c, crc32c_append};
@@ -27,6 +27,7 @@ mod moves;
 mod record_ids;
 mod requests;
 mod rows;
+mod transactions;
 mod whole;
 
 const MAGIC: [u8; 4] = *b"PRMS";
@@ -47,7 +48,9 @@ const RECORD_IDS_SINCE: u16 = 9;
 /// The first version with commands in messages, and with fences; likewise written only if there are
 /// some.
 const MESSAGE_COMMANDS_SINCE: u16 = 10;
-const NEWEST: u16 = MESSAGE_COMMANDS_SINCE;
+/// The first version with transactions of Kafka's producers; likewise written only if there were some.
+const TRANSACTIONS_SINCE: u16 = 11;
+const NEWEST: u16 = TRANSACTIONS_SINCE;
 const _: () = assert!(NEWEST as u32 == Format::MachineSnapshot.newest(Levels::OURS.max));
 const HEADER_BYTES: usize = 12;
 

@@ -1,6 +1,6 @@
 //! The rows of a shard (version 4; with channels version 5; with members of groups version 6; with
 //! moved partitions version 7; with rows brought by other nodes version 8; with ids of records
-//! version 9; with commands in messages version 10).
+//! version 9; with commands in messages version 10; with transactions version 11).
 //!
 //! ```text
 //! RowsV4, topics x (TopicRowsV4, its PartitionV1s) by id,
@@ -12,6 +12,7 @@
 //! in version 8 PartsV8 in its place, and at the end the format of `requests`
 //! in version 9 PartsV9 in its place, and at the end the format of `record_ids`
 //! in version 10 the same, with another form of messages in `channels`
+//! in version 11 the same, and at the end the format of `transactions`
 //! ```
 
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, Stripe, TopicId};
 
 use super::{
     APART_SINCE, BROUGHT_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MESSAGE_COMMANDS_SINCE,
-    MOVES_SINCE, RECORD_IDS_SINCE, channels, inconsistent, moves, put, record_ids, requests, take,
-    with_room_for,
+    MOVES_SINCE, RECORD_IDS_SINCE, TRANSACTIONS_SINCE, channels, inconsistent, moves, put,
+    record_ids, requests, take, transactions, with_room_for,
 };
 use crate::entry::DecodeError;
 use crate::group_name::validate_group_name;
@@ -35,6 +36,7 @@ use crate::rows::partition::Partition;
 use crate::rows::progress::Progress;
 use crate::rows::requests::Requests;
 use crate::rows::topic::TopicRows;
+use crate::rows::transactions::Transactions;
 use crate::state::{Role, State};
 use crate::stored::{
     CommittedOffsetV1, GroupRowsV4, GroupV1, MembershipV6, MembershipsV6, PartitionV1, PartsV7,
@@ -54,6 +56,7 @@ pub(super) struct RowsImage {
     memberships: Memberships,
     requests: Requests,
     record_ids: RecordIdsImage,
+    transactions: Transactions,
 }
 
 impl RowsImage {
@@ -69,6 +72,7 @@ impl RowsImage {
             memberships: rows.memberships.clone(),
             requests: rows.requests.clone(),
             record_ids: RecordIdsImage::of(&rows.record_ids),
+            transactions: rows.transactions.clone(),
         }
     }
 
@@ -84,6 +88,7 @@ impl RowsImage {
     /// The oldest version that can represent all of it.
     pub(super) fn version(&self) -> u16 {
         match (self.memberships.is_empty(), self.has_channels()) {
+            _ if !self.transactions.are_unused() => TRANSACTIONS_SINCE,
             _ if self.channels.have_commands() => MESSAGE_COMMANDS_SINCE,
             _ if !self.record_ids.is_unused => RECORD_IDS_SINCE,
             _ if !self.requests.is_empty() => BROUGHT_SINCE,
@@ -159,7 +164,11 @@ impl RowsImage {
             }
             bytes = moves::encode(self.topics.values().map(|topic| &**topic), bytes);
             bytes = requests::encode(&self.requests, bytes);
-            return record_ids::encode(ids, bytes);
+            bytes = record_ids::encode(ids, bytes);
+            return match version {
+                TRANSACTIONS_SINCE.. => transactions::encode(&self.transactions, bytes),
+                _ => bytes,
+            };
         }
         if !self.memberships.is_empty() {
             bytes = put_memberships(bytes, &self.memberships, channels);
@@ -227,6 +236,9 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
         }
         if version >= RECORD_IDS_SINCE {
             record_ids::decode(rows, version, &parts, body)?;
+        }
+        if version >= TRANSACTIONS_SINCE {
+            transactions::decode(rows, body)?;
         }
         return Ok(state);
     }

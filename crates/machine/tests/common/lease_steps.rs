@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use machine::{Append, Command, GroupSettle, NewTopic};
+use machine::{Append, BatchKind, Command, GroupSettle, NewTopic};
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -27,6 +27,7 @@ pub(crate) fn append(partition: PartitionId, base_offset: Offset, span: u32) -> 
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: BatchKind::Plain,
     }
 }
 

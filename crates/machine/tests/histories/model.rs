@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use base::{Offset, PartitionId, TopicId};
 use machine::limits::PRODUCER_BATCHES_REMEMBERED;
-use machine::{Append, AppendOutcome, Command, Outcome, Refusal, SequenceRefusal, State};
+use machine::{
+    Append, AppendOutcome, BatchKind, Command, Outcome, Refusal, SequenceRefusal, State,
+};
 
 use crate::steps::{Sequence, Step};
 
@@ -122,6 +124,7 @@ impl Model {
             producer_id: -1,
             producer_epoch: -1,
             base_sequence: -1,
+            kind: BatchKind::Plain,
         };
         if let Some(producer) = producer {
             append.producer_id = producer.id;

@@ -6,7 +6,7 @@ use base::checksum::crc32c;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Adoption, Append, Command, DecodeError, Entry, EntryEffects, GroupSettle, Head,
+    Adoption, Append, BatchKind, Command, DecodeError, Entry, EntryEffects, GroupSettle, Head,
     MinimumCounters, Origin, SentBatch, State, TopicDefinition, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
@@ -39,6 +39,7 @@ fn exercise(state: &mut State) {
             producer_id: n,
             producer_epoch: 0,
             base_sequence: 0,
+            kind: BatchKind::Plain,
         })
         .collect();
     let entry = Entry { now_ms: 7, appends: &appends, commands: &commands(), ..Entry::default() };
@@ -72,9 +73,9 @@ fn every_change_is_noticed(state: &State) {
 #[test]
 fn another_version_is_refused_by_its_number() {
     let mut bytes = state().encode();
-    for version in [0, 11] {
+    for version in [0, 12] {
         bytes[4] = version;
-        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 10 };
+        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 11 };
         assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
     }
     let mut head = encode_head(0, &[], &[]).to_vec();
@@ -126,7 +127,7 @@ fn a_snapshot_of_version_2_is_still_read() {
 /// Without messages between shards the older format is written, which an older program reads.
 #[test]
 fn only_rows_with_channels_or_members_are_of_a_later_version() {
-    assert_eq!(states().map(|state| state.encode()[4]), [3, 4, 4, 5, 6, 6, 8, 10]);
+    assert_eq!(states().map(|state| state.encode()[4]), [3, 4, 4, 5, 6, 6, 8, 10, 11]);
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Adoption, Append, Command, CommitOffset, Entry, EntryEffects, GroupSettle, MessageCommand,
-    NewTopic, Origin, Preparation, RowSequence, SentBatch, State, Unit,
+    Adoption, Append, AppendOutcome, BatchKind, Command, CommitOffset, EndCause, EndedPart, Entry,
+    EntryEffects, GroupSettle, MessageCommand, NewTopic, Origin, Preparation, ProducerKey,
+    RowSequence, SentBatch, State, TransactionCommand, Unit,
 };
 use uuid::Uuid;
 
@@ -100,6 +101,7 @@ pub(super) fn state() -> State {
             producer_id: n as i64 % 2,
             producer_epoch: 0,
             base_sequence: n as i32 / 2,
+            kind: BatchKind::Plain,
         })
         .collect();
     // The last is only for a shard with rows.
@@ -126,6 +128,7 @@ fn with_channels(mut rows: State) -> State {
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: BatchKind::Plain,
     };
     let target = PartitionId::new(TopicId(0), 1);
     let send = |number: u32| Command::Send {
@@ -180,6 +183,7 @@ fn with_message_command(mut rows: State) -> State {
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: BatchKind::Plain,
     };
     let (settled, attempts) = (vec![(1, 2)], vec![(3, 4)]);
     let settle = GroupSettle { group: LeaseGroupId(1), partition: 1, settled, attempts };
@@ -206,8 +210,97 @@ fn with_message_command(mut rows: State) -> State {
     rows
 }
 
+/// With an aborted transaction, whose end is on its way to another shard, and an open one with pending offsets.
+fn with_transactions(mut rows: State) -> State {
+    let (own, other) = (ShardId(1), ShardId(2));
+    let partition = PartitionId::new(TopicId(0), 1);
+    let channel = PartitionId::channel_to(other);
+    let of = |id, epoch| ProducerKey { id, epoch };
+    let mut apply =
+        |appends: &[Append], commands: Vec<TransactionCommand>, sent: Option<Command>| {
+            let mut all: Vec<_> = commands.into_iter().map(Command::Transaction).collect();
+            all.extend(sent);
+            let unit = Unit { appends: 2, commands: 2, ..Unit::default() };
+            let units = if appends.len() == 2 { &[unit][..] } else { &[] };
+            let entry = Entry { now_ms: 10, leader_epoch: Some(9), appends, commands: &all, units };
+            let mut applied = EntryEffects::new();
+            rows.apply(&entry, &mut applied);
+            assert!(applied.commands.iter().all(Result::is_ok), "{applied:?}");
+            let taken = |outcome: &AppendOutcome| matches!(outcome, AppendOutcome::Taken { .. });
+            assert!(applied.appends.iter().all(taken), "{applied:?}");
+            let next = |id| rows.rows.partition(id).map_or(0, |it| it.next_offset());
+            (next(partition), next(channel))
+        };
+    let initialize = |id: &str, fresh| TransactionCommand::Initialize {
+        id: id.to_owned(),
+        expect: None,
+        fresh,
+        timeout_ms: 9,
+    };
+    let join = |id: &str, producer, shard| TransactionCommand::Join {
+        id: id.to_owned(),
+        producer,
+        shard: Some(shard),
+        added: vec![partition],
+        requires: None,
+    };
+    let batch = |partition, base_offset, producer: ProducerKey, kind| Append {
+        partition,
+        base_offset,
+        span: 1,
+        leader_epoch: 9,
+        max_timestamp: 5,
+        producer_id: producer.id,
+        producer_epoch: producer.epoch,
+        base_sequence: 0,
+        kind,
+    };
+    let begins = vec![
+        initialize("a", 40),
+        initialize("b", 41),
+        join("a", of(40, 0), own),
+        join("a", of(40, 0), other),
+        join("b", of(41, 0), own),
+    ];
+    let (end, _) = apply(&[], begins, None);
+    let first = batch(partition, end, of(40, 0), BatchKind::Transactional);
+    let second = batch(partition, end + 1, of(41, 0), BatchKind::Transactional);
+    apply(&[first], vec![], None);
+    let offset = CommitOffset {
+        partition,
+        offset: 3,
+        leader_epoch: 2,
+        metadata: "m".to_owned(),
+        expire_ms: Some(7),
+    };
+    let (producer, group) = (of(41, 0), "g".to_owned());
+    let pending = TransactionCommand::Pending { producer, group, offsets: vec![offset] };
+    let (end, number) = apply(&[second], vec![pending], None);
+    let cause = EndCause::ClientWithNextEpoch;
+    let decision = TransactionCommand::End {
+        id: "a".to_owned(),
+        producer: of(40, 0),
+        commit: false,
+        cause,
+        fresh: -1,
+    };
+    let part = EndedPart { producer: of(40, 1), number: 0, commit: false };
+    let send = Command::SendWith {
+        to: other,
+        batches: vec![SentBatch { bytes: 78, targets: vec![] }],
+        commands: vec![MessageCommand::EndTransaction(part)],
+        preparation: Preparation::default(),
+    };
+    let markers = [
+        batch(partition, end, of(40, 1), BatchKind::Abort),
+        batch(channel, number, of(-1, -1), BatchKind::Plain),
+    ];
+    apply(&markers, vec![decision], Some(send));
+    rows
+}
+
 /// A state of each role, one with channels, one with members of groups, and one with both.
-pub(super) fn states() -> [State; 8] {
+pub(super) fn states() -> [State; 9] {
     let (mut catalog, rows) = state().split();
     // A deleted topic is remembered, too.
     let entry = Entry { now_ms: 7, appends: &[], commands: &commands(), ..Entry::default() };
@@ -216,7 +309,8 @@ pub(super) fn states() -> [State; 8] {
     let (members, all) = (with_members(rows.clone()), with_members(channels.clone()));
     let brought = with_brought(all.clone());
     let message_command = with_message_command(all.clone());
-    [state(), catalog, rows, channels, members, all, brought, message_command]
+    let transactions = with_transactions(message_command.clone());
+    [state(), catalog, rows, channels, members, all, brought, message_command, transactions]
 }
 
 /// With rows brought by two nodes, one of which was refused.
@@ -236,6 +330,7 @@ fn with_brought(mut rows: State) -> State {
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: BatchKind::Plain,
     };
     let entry = Entry {
         now_ms: 9,

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use base::{PartitionId, ShardId, TopicId};
 use machine::outcome::EntryEffects;
 use machine::{
-    Append, AppendOutcome, Command, Entry, MoveEnd, MoveStep, MovedRow, NewTopic, Outcome, Refusal,
-    Role, State, Step, Unit,
+    Append, AppendOutcome, BatchKind, Command, Entry, MoveEnd, MoveStep, MovedRow, NewTopic,
+    Outcome, Refusal, Role, State, Step, Unit,
 };
 use uuid::Uuid;
 
@@ -108,6 +108,7 @@ fn batch(base_offset: u64, leader_epoch: i32) -> Append {
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: BatchKind::Plain,
     }
 }
 

@@ -40,6 +40,7 @@ fn append(index: u32, base_offset: Offset) -> Append {
         producer_id: -1,
         producer_epoch: -1,
         base_sequence: -1,
+        kind: Default::default(),
     }
 }
 

@@ -1,0 +1,5 @@
+//! Transactions of Kafka's producers over three shards.
+
+mod histories;
+mod rules;
+mod shards;
