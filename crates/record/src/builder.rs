@@ -20,6 +20,8 @@ pub struct BatchOptions {
     pub producer_id: i64,
     pub producer_epoch: i16,
     pub base_sequence: i32,
+    /// The records belong to the producer's transaction.
+    pub transactional: bool,
 }
 
 impl Default for BatchOptions {
@@ -31,6 +33,7 @@ impl Default for BatchOptions {
             producer_id: -1,
             producer_epoch: -1,
             base_sequence: -1,
+            transactional: false,
         }
     }
 }
@@ -203,13 +206,17 @@ impl BatchBuilder {
     pub fn finish(self) -> Vec<u8> {
         assert!(self.record_count > 0, "a batch has at least one record");
         let options = self.options;
+        let mut attributes = Attributes::default().with_compression(options.compression);
+        if options.transactional {
+            attributes = attributes.with_transactional();
+        }
         let header = BatchHeader {
             base_offset: options.base_offset,
             batch_length: 0,
             leader_epoch: options.leader_epoch,
             magic: MAGIC,
             crc: 0,
-            attributes: Attributes::default().with_compression(options.compression),
+            attributes,
             last_offset_delta: self.record_count as i32 - 1,
             base_timestamp: self.base_timestamp,
             max_timestamp: self.max_timestamp,

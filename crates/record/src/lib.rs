@@ -15,6 +15,7 @@
 //! * [`search`]: finding a record by its timestamp
 //! * [`compression`]: the four codecs, bounded
 //! * [`partitioner`]: the partition of a key
+//! * [`marker`]: control batches that end transactions
 //! * [`varint`]: zigzag integers, as records use them
 //!
 //! Source: <https://kafka.apache.org/documentation/#recordbatch>, KIP-98 (the format) and KIP-534
@@ -26,6 +27,7 @@ pub mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod header;
+pub mod marker;
 pub mod partitioner;
 pub mod records;
 pub mod refused;

@@ -100,6 +100,7 @@ pub fn golden_options(compression: Compression) -> BatchOptions {
         producer_id: 4711,
         producer_epoch: 3,
         base_sequence: 99,
+        transactional: false,
     }
 }
 
