@@ -4,8 +4,9 @@
 use base::PartitionId;
 use bytes::Bytes;
 use journal::{Body, Encoded, EntryKind};
-use machine::{Append, Entry, EntryEffects, State};
+use machine::{Append, BatchKind, Entry, EntryEffects, State};
 use record::BatchHeader;
+use record::marker::Marker;
 use thiserror::Error;
 
 use crate::cut::{InterShardState, Window};
@@ -86,6 +87,7 @@ impl Replay {
         for body in bodies {
             let header = BatchHeader::parse(&body.bytes);
             let header = header.map_err(|error| senseless(error.to_string()))?;
+            let marker = Marker::read(&header, &body.bytes).map(|marker| marker.commit);
             self.appends.push(Append {
                 partition: PartitionId::from_stream(body.stream),
                 base_offset: body.base_offset,
@@ -95,6 +97,7 @@ impl Replay {
                 producer_id: header.producer_id,
                 producer_epoch: header.producer_epoch,
                 base_sequence: header.base_sequence,
+                kind: BatchKind::of(header.attributes.is_transactional(), marker),
             });
         }
         let (appends, commands, units) = (&self.appends[..], &head.commands[..], &head.units[..]);

@@ -77,6 +77,8 @@ pub enum AppendError {
     /// Only for a topic with `dedup.window.ms`.
     #[error("{ids} records of one batch have an id, and {at_most} may: send smaller batches")]
     TooManyIds { ids: usize, at_most: usize },
+    #[error(transparent)]
+    Transaction(machine::TransactionRefusal),
 }
 
 #[derive(Clone, PartialEq, Debug, thiserror::Error, Serialize, Deserialize)]

@@ -15,12 +15,13 @@
 //!   catalog
 //! * [`timeline`]: time that continues when the wall clock is set; [`cpu`]: long work on records, away from the threads
 //!   of sockets; [`majority`]: connection to a majority of the voters
-//! * [`journal_batches`]: batches in the results of the journal
+//! * [`journal_batches`]: batches in the results of the journal; [`committed`]: those of committed transactions
 //! * [`error`]: errors of each operation
 
 pub mod append;
 pub mod barrier;
 pub mod built_batch;
+pub mod committed;
 pub mod cpu;
 pub mod dedup;
 pub mod delivery;

@@ -22,8 +22,8 @@ pub(crate) struct PendingRequests {
     /// The entry's commands from this one on stand alone and get replies; those before belong to units.
     pub(crate) first_alone: usize,
     pub(crate) commands: Vec<CommandReply>,
-    /// Imports of parts of partitions, with the position of each command.
-    pub(crate) imports: Vec<(usize, CommandReply)>,
+    /// Commands of units with a reply, by position: imports of parts of partitions, and commands of transactions.
+    pub(crate) bound: Vec<(usize, CommandReply)>,
     /// Readers that need to see early replies, and callers that wait for all earlier requests. Dropped, and so
     /// notified, once the proposal is applied or has failed.
     pub(crate) readers: Vec<oneshot::Sender<()>>,
@@ -195,7 +195,7 @@ impl PendingRequests {
     pub(crate) fn awaits_the_log(&self) -> bool {
         let refused = |slot: &Slot| matches!(slot, Slot::Refused(_));
         !self.commands.is_empty()
-            || !self.imports.is_empty()
+            || !self.bound.is_empty()
             || !self.messages.is_empty()
             || self.units.iter().any(|unit| !unit.slots.iter().all(refused))
             || self.appends.iter().any(|append| !append.slots.iter().all(refused))
@@ -223,7 +223,7 @@ impl PendingRequests {
         for message in self.messages {
             message.answer(rows, applied, unplaced);
         }
-        for (command, reply) in self.imports {
+        for (command, reply) in self.bound {
             let outcome = applied.commands[command].clone();
             let _ = reply.send(outcome.map_err(ExecuteError::Refused));
         }
@@ -246,7 +246,7 @@ impl PendingRequests {
         for message in self.messages {
             let _ = message.reply.send(Err(ReceiveError::Refused(why.clone().into())));
         }
-        for reply in self.imports.into_iter().map(|(_, reply)| reply).chain(self.commands) {
+        for reply in self.bound.into_iter().map(|(_, reply)| reply).chain(self.commands) {
             let _ = reply.send(Err(why.clone().into()));
         }
     }
@@ -301,6 +301,7 @@ impl Slot {
                 // Sequenced by a former leader; the client tries again.
                 AppendOutcome::NotSequenced { .. } => Err(Unavailable::NotLeader.into()),
                 AppendOutcome::Moving => Err(AppendError::Moving(partition)),
+                AppendOutcome::Transaction(refusal) => Err(AppendError::Transaction(refusal)),
                 AppendOutcome::UnitRefused => Err(AppendError::UnitRefused),
                 // A resent append that another leader accepted: the sender queries the result again.
                 AppendOutcome::PassedOver => Err(Unavailable::Unanswered.into()),

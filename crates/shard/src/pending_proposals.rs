@@ -50,6 +50,12 @@ impl PendingProposals {
         Some(pending)
     }
 
+    /// Whether a proposal is neither applied nor has failed. To be asked while the state is locked, which then has the
+    /// effects of all others.
+    pub(crate) fn is_pending(&self, ticket: u64) -> bool {
+        self.by_ticket.lock().contains_key(&ticket)
+    }
+
     /// A proposal is written. `answer` sends the early replies, and returns their number.
     pub(crate) fn written(&self, ticket: u64, answer: impl FnOnce(&mut PendingRequests) -> usize) {
         if self.early.load(Ordering::Acquire) == 0 {

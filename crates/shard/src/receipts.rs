@@ -5,6 +5,7 @@
 //! fail, and the message arrives all the same.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 
 use base::{Offset, ShardId};
 use parking_lot::Mutex;
@@ -65,12 +66,16 @@ impl UnitResult<Option<AppendedBatch>> {
 pub struct PendingReceipts {
     waiting: Mutex<ReceiptTable>,
     sent: Notify,
+    /// Wakes those that wait for [`Self::arrived`].
+    arrived: Notify,
 }
 
 #[derive(Debug, Default)]
 struct ReceiptTable {
     /// By shard and number of the message.
     receipts: BTreeMap<(ShardId, Offset), ReceiptChannel>,
+    /// The other shard has all messages below.
+    received: BTreeMap<ShardId, Offset>,
     closed: bool,
 }
 
@@ -120,6 +125,23 @@ impl PendingReceipts {
             awaited.send(receipt);
         }
         waiting.forget_if_done(to, number);
+        let below = waiting.received.entry(to).or_default();
+        *below = (*below).max(number + 1);
+        drop(waiting);
+        self.arrived.notify_waiters();
+    }
+
+    /// Waits until the other shard has this message, which needs no receipt.
+    pub async fn arrived(&self, to: ShardId, number: Offset) {
+        loop {
+            let mut more = pin!(self.arrived.notified());
+            more.as_mut().enable();
+            let below = self.waiting.lock().received.get(&to).copied();
+            if below.is_some_and(|below| number < below) {
+                return;
+            }
+            more.await;
+        }
     }
 
     /// The other shard has all messages below: receipts still missing will never come.
@@ -128,6 +150,10 @@ impl PendingReceipts {
         let of_shard = waiting.receipts.range_mut((to, 0)..(to, below));
         of_shard.for_each(|(_, awaited)| awaited.send(Receipt::new()));
         waiting.receipts.retain(|_, it| it.sender.is_some() || it.receipt.is_some());
+        let known = waiting.received.entry(to).or_default();
+        *known = (*known).max(below);
+        drop(waiting);
+        self.arrived.notify_waiters();
     }
 
     /// Wakes the pusher after a message was sent.

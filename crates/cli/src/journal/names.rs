@@ -7,8 +7,9 @@ use ::journal::inspect::{self, EntryInfo, SnapshotFileInfo};
 use ::world::RealDisk;
 use base::{HashMap, PartitionId, TopicId};
 use machine::{
-    Command, DocumentsChange, Entry, EntryEffects, GroupSettle, Head, MessageCommand, MoveEnd,
-    MoveStep, Origin, Outcome, Preparation, State, Step, TopicChange,
+    Command, DocumentsChange, EndedPart, Entry, EntryEffects, GroupSettle, Head, MessageCommand,
+    MoveEnd, MoveStep, Origin, Outcome, Preparation, ProducerKey, State, Step, TopicChange,
+    TransactionCommand,
 };
 
 use super::unreadable;
@@ -218,6 +219,14 @@ impl Names {
             Command::FromMessage(MessageCommand::Settle { settles }) => {
                 format!("by a message from another shard: {}", settled(settles))
             }
+            Command::FromMessage(MessageCommand::EndTransaction(part)) => {
+                let EndedPart { producer: ProducerKey { id, epoch }, number, commit } = part;
+                let end = if *commit { "commit" } else { "abort" };
+                format!(
+                    "by a message from another shard: {end} transaction {number} of producer {id}, epoch {epoch}"
+                )
+            }
+            Command::Transaction(command) => transaction(command),
             Command::KeepMembers { groups } => match &groups[..] {
                 [(group, members)] if members.is_empty() => {
                     format!("group {group} has no members")
@@ -265,7 +274,7 @@ impl Names {
                     Step::Leave => "has left".into(),
                     Step::Forget => "is moved no more".into(),
                     Step::Import { from, to } => format!("comes from {from} to {to}"),
-                    Step::Activate { row, .. } => {
+                    Step::Activate { row, .. } | Step::ActivateWith { row, .. } => {
                         format!("is here up to {}", row.next_offset())
                     }
                     Step::Discard => "does not come".into(),
@@ -284,5 +293,35 @@ impl Names {
                 adoption.groups.len()
             ),
         }
+    }
+}
+
+fn transaction(command: &TransactionCommand) -> String {
+    let producer =
+        |ProducerKey { id, epoch }: &ProducerKey| format!("producer {id}, epoch {epoch}");
+    match command {
+        TransactionCommand::Initialize { id, .. } => {
+            format!("give transactional id {} its next producer", id)
+        }
+        TransactionCommand::Join { id, producer: of, shard, added, .. } => {
+            let joins = shard.map_or_else(String::new, |shard| format!(" in {shard}"));
+            let added = match added.len() {
+                0 => String::new(),
+                count => format!(", with {count} partitions"),
+            };
+            format!("transactional id {} ({}) takes part{joins}{added}", id, producer(of))
+        }
+        TransactionCommand::Open { producer: of, number, home } => {
+            format!("open transaction {number} of {} for {home}", producer(of))
+        }
+        TransactionCommand::Pending { producer: of, group, offsets } => {
+            let (group, count) = (group, offsets.len());
+            format!("{count} offsets of group {group} wait for the end of {}", producer(of))
+        }
+        TransactionCommand::End { id, producer: of, commit, .. } => {
+            let end = if *commit { "commit" } else { "abort" };
+            format!("{end} the transaction of transactional id {} ({})", id, producer(of))
+        }
+        TransactionCommand::Forget { ids, .. } => format!("forget {} transactional ids", ids.len()),
     }
 }

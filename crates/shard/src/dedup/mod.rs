@@ -235,6 +235,7 @@ impl Dedup {
 /// Whether a batch for a topic with a window came without ids, such as from another node.
 fn lacks_ids(batch: &AppendBatch, view: &View<'_>) -> bool {
     batch.ids.is_none()
+        && !batch.header.attributes.is_transactional()
         && batch.partitions().any(|partition| {
             let topic = view.catalog.topic(partition.topic);
             topic.is_some_and(|topic| topic.config.dedup_window_ms > 0)

@@ -149,6 +149,10 @@ impl ScannedIds {
             let before = offset;
             for (header, bytes) in batches_in(&pieces).filter_map(Result::ok) {
                 offset = header.next_offset();
+                // An aborted transaction may be retried with the same ids: its batches are not in the window.
+                if header.attributes.is_transactional() {
+                    continue;
+                }
                 let base_offset = header.base_offset;
                 let stored = BatchTarget { partition, base_offset, window_ms, now_ms, ticket: 0 };
                 self.learn_batch(&bytes, stored);

@@ -13,6 +13,8 @@
 //!
 //! Rows forwarded by another node may come again, and are appended once ([`forwarded_rows`]).
 //!
+//! Transactions of Kafka's producers: [`transactions`].
+//!
 //! Records of a partition that moves to this shard keep their offsets ([`moves`]).
 //!
 //! Batching needs no timer: while proposals are pending, requests join the next one.
@@ -25,6 +27,7 @@ mod pending_state;
 mod proposal;
 mod rejected_proposal;
 mod term;
+mod transactions;
 mod units;
 mod waiting_units;
 

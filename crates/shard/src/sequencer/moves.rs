@@ -81,7 +81,7 @@ impl Proposal {
             origin: None,
             brought: None,
         });
-        self.imports.push((self.bound.len(), reply));
+        self.bound_replies.push((self.bound.len(), reply));
         self.imported.push(partition);
         self.bound.push(command);
     }

@@ -19,7 +19,8 @@ pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize,
     let Request::Append { batches, .. } = request else { return Vec::new() };
     let found = batches.iter().enumerate().filter_map(|(place, batch)| {
         let ids = batch.ids.as_ref()?;
-        if is_quick(&batch.header, batch.bytes.len()) {
+        let is_transactional = batch.header.attributes.is_transactional();
+        if is_transactional || is_quick(&batch.header, batch.bytes.len()) {
             return None;
         }
         let topic = context.state.catalog.topic(batch.partition.topic)?;

@@ -3,7 +3,10 @@
 use base::{HashMap, Offset, PartitionId, ShardId, TopicId};
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
-use machine::{Command, MoveStep, Origin, RowSequence, Step};
+use machine::{Command, MoveStep, Origin, RowSequence, Step, TransactionCommand};
+
+use super::transactions::PendingTransaction;
+use crate::pending_proposals::PendingProposals;
 
 /// Each value has the ticket of the last proposal that changed it.
 #[derive(Default)]
@@ -20,6 +23,8 @@ pub(super) struct PendingState {
     expected: HashMap<ShardId, (Offset, u64)>,
     /// Nodes with pending rows.
     brings: HashMap<u32, u64>,
+    /// Producers with something of a transaction in flight.
+    transactions: HashMap<i64, (PendingTransaction, u64)>,
 }
 
 /// Keys that a proposal put into [`PendingState`], to be removed once it is applied.
@@ -33,6 +38,7 @@ pub(super) struct TouchedKeys {
     sent: Vec<(ShardId, u64)>,
     sources: Vec<ShardId>,
     nodes: Vec<u32>,
+    transactions: Vec<i64>,
 }
 
 impl PendingState {
@@ -94,6 +100,38 @@ impl PendingState {
         touched.nodes.push(from.node);
     }
 
+    /// Returns the pending state of a producer's transaction, if it differs from the machine's. A client ends its
+    /// transaction as soon as it has the reply to its last batch, and this state may not know yet that it was applied.
+    pub(super) fn transaction(
+        &self,
+        producer: i64,
+        proposals: &PendingProposals,
+    ) -> Option<PendingTransaction> {
+        if self.transactions.is_empty() {
+            return None;
+        }
+        let (pending, ticket) = self.transactions.get(&producer)?;
+        proposals.is_pending(*ticket).then_some(*pending)
+    }
+
+    pub(super) fn record_transaction(
+        &mut self,
+        producer: i64,
+        pending: PendingTransaction,
+        ticket: u64,
+        touched: &mut TouchedKeys,
+    ) {
+        let known = self.transactions.entry(producer).or_insert((pending, ticket));
+        // Batches that follow its opening need that until both are applied.
+        if pending != PendingTransaction::Writes {
+            known.0 = pending;
+        }
+        if known.1 != ticket || touched.transactions.last() != Some(&producer) {
+            touched.transactions.push(producer);
+        }
+        known.1 = ticket;
+    }
+
     pub(super) fn check(
         &self,
         producer: (PartitionId, i64),
@@ -135,6 +173,16 @@ impl PendingState {
             Command::Move(MoveStep { partition, what: Step::Freeze { to }, .. }) => {
                 self.frozen.insert(*partition, (*to, ticket));
                 touched.frozen.push(*partition);
+            }
+            Command::Transaction(
+                TransactionCommand::Open { producer, .. }
+                | TransactionCommand::Join { producer, .. },
+            ) => {
+                let opens = PendingTransaction::Opens(producer.epoch);
+                self.record_transaction(producer.id, opens, ticket, touched);
+            }
+            Command::Transaction(TransactionCommand::End { producer, .. }) => {
+                self.record_transaction(producer.id, PendingTransaction::Ends, ticket, touched);
             }
             _ => {}
         }
@@ -196,6 +244,11 @@ impl PendingState {
         for node in &touched.nodes {
             if self.brings.get(node).is_some_and(|last| *last == ticket) {
                 self.brings.remove(node);
+            }
+        }
+        for producer in &touched.transactions {
+            if self.transactions.get(producer).is_some_and(|(_, last)| *last == ticket) {
+                self.transactions.remove(producer);
             }
         }
         for from in &touched.sources {

@@ -9,11 +9,12 @@ use machine::config::{Durability, LimitOverflow};
 use machine::ids::AppendedIds;
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, SequenceVerdict};
-use machine::{Command, RowSequence, Unit};
+use machine::{Command, ProducerKey, RowSequence, Unit};
 use record::BatchHeader;
 use tokio::sync::oneshot;
 
 use super::pending_state::{PendingState, TouchedKeys};
+use super::transactions::{self, PendingTransaction};
 use super::{forwarded_rows, limits};
 use crate::append::{AppendBatch, Appends};
 use crate::dedup::{self, BatchTarget, CopyPositions, Dedup, Deduplicated};
@@ -38,8 +39,8 @@ pub(super) struct Proposal {
     /// Commands that stand alone.
     alone: Vec<Command>,
     replies: Vec<CommandReply>,
-    /// Imports of parts of partitions, with the position of each command among those of units.
-    pub(super) imports: Vec<(usize, CommandReply)>,
+    /// Replies to commands of units, with the position of each among them.
+    pub(super) bound_replies: Vec<(usize, CommandReply)>,
     pub(super) imported: Vec<PartitionId>,
     /// New ids of the bodies, by topic.
     ids: Vec<(TopicId, AppendedIds)>,
@@ -149,7 +150,7 @@ impl Proposal {
             bound: Vec::new(),
             alone: Vec::new(),
             replies: Vec::new(),
-            imports: Vec::new(),
+            bound_replies: Vec::new(),
             imported: Vec::new(),
             ids: Vec::new(),
             concerns_ids: false,
@@ -160,7 +161,9 @@ impl Proposal {
     /// Returns the content of the entry's head, and the waiting requests.
     pub(super) fn finish(self) -> FinishedProposal {
         let Self { ticket, mut bodies, units, touched, appends, parts, .. } = self;
-        let Self { pending_units, messages, bound, alone, replies, imports, imported, .. } = self;
+        let Self {
+            pending_units, messages, bound, alone, replies, bound_replies, imported, ..
+        } = self;
         let readers = self.settling;
         for PendingBody { body, base_offset, leader_epoch, whole, copies } in parts {
             let rest = dedup::without(&whole, &copies).map_or(whole, Bytes::from);
@@ -176,7 +179,7 @@ impl Proposal {
             messages,
             first_alone,
             commands: replies,
-            imports,
+            bound: bound_replies,
             readers,
         };
         FinishedProposal { ticket, bodies, units, touched, commands, imported, pending }
@@ -214,6 +217,9 @@ impl Proposal {
                 let command = Command::KeepMembers { groups };
                 self.add(Request::Execute { command, reply }, context);
             }
+            Request::Execute { command: Command::Transaction(command), reply } => {
+                self.add_transaction(command, reply, context);
+            }
             Request::Execute { mut command, reply } => {
                 if let Command::CommitOffsets { offsets, .. } = &mut command {
                     // The rows of a deleted topic may be dropped before this is applied, and its offsets would stay. A
@@ -223,10 +229,15 @@ impl Proposal {
                 }
                 self.concerns_ids |= matches!(command, Command::RecordIds(_));
                 context.ahead.record_command(&command, self.ticket, &mut self.touched);
-                self.alone.push(command);
-                self.replies.push(reply);
+                self.add_alone(command, reply);
             }
         }
+    }
+
+    /// Adds a command that stands alone.
+    pub(super) fn add_alone(&mut self, command: Command, reply: CommandReply) {
+        self.alone.push(command);
+        self.replies.push(reply);
     }
 
     /// Adds the command with the ids of the new bodies, after all commands with replies: no client waits for it.
@@ -312,6 +323,18 @@ impl Proposal {
         let Some(found) = state.rows.partition(partition) else { return unknown() };
         let base_offset = ahead.end(partition).unwrap_or_else(|| found.next_offset());
         let header = &batch.header;
+        if header.attributes.is_transactional() {
+            let producer = producer_of(header);
+            if let Some(refused) =
+                transactions::refused(producer, ahead, state.rows, &terms.shard.pending)
+            {
+                return Slot::Refused(AppendError::Transaction(refused));
+            }
+            let (writes, touched) = (PendingTransaction::Writes, &mut self.touched);
+            ahead.record_transaction(producer.id, writes, self.ticket, touched);
+            // An abort would leave the ids of records that no reader gets.
+            batch.deduplicated = false;
+        }
         let sequence = match check_sequence(partition, header, found, ahead) {
             Ok(sequence) => sequence,
             Err(slot) => return slot,
@@ -421,10 +444,14 @@ fn check_sequence(
     }
 }
 
-/// Returns the sequence that an idempotent producer gave its batch.
+/// Returns the sequence that an idempotent producer gave its batch. A marker has none.
 pub(super) fn sequence_of(header: &BatchHeader) -> Option<BatchSequence> {
     let sequence = || BatchSequence::new(header.producer_epoch, header.base_sequence, span(header));
-    header.is_idempotent().then(sequence)
+    (header.is_idempotent() && !header.attributes.is_control()).then(sequence)
+}
+
+fn producer_of(header: &BatchHeader) -> ProducerKey {
+    ProducerKey { id: header.producer_id, epoch: header.producer_epoch }
 }
 
 /// Returns why one of the batches, which are accepted together or not at all, would be rejected. Each has to fit
@@ -443,6 +470,16 @@ pub(super) fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<
                 return Some(AppendError::Moving(partition));
             }
             let Some(found) = state.rows.partition(partition) else { return unknown };
+            if header.attributes.is_transactional()
+                && let Some(refused) = transactions::refused(
+                    producer_of(header),
+                    ahead,
+                    state.rows,
+                    &terms.shard.pending,
+                )
+            {
+                return Some(AppendError::Transaction(refused));
+            }
             match check_sequence(partition, header, found, ahead) {
                 Ok(_) => {}
                 Err(Slot::Refused(refused)) => return Some(refused),

@@ -20,6 +20,8 @@ use cluster::Node;
 use consensus::{Consensus, Leadership, Payload, PendingProposal, ProposeError};
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
+use journal::Body;
+use record::BatchHeader;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::pending_state::{PendingState, TouchedKeys};
@@ -64,11 +66,20 @@ impl Term {
         touched: TouchedKeys,
     ) {
         let ProposalContent { bodies, units, commands } = &sequenced;
-        let head = machine::encode_head_at(self.level.now(), now_ms, commands, units);
+        let mut level = self.level.now();
+        if level < Level::TRANSACTIONS && bodies.iter().any(is_transactional) {
+            // The state has the transaction open, so the cluster has reached the level.
+            level = Level::TRANSACTIONS;
+        }
+        let head = machine::encode_head_at(level, now_ms, commands, units);
         let payload = Payload { head, bodies: bodies.clone(), ticket };
         let proposed = self.leadership.propose(payload).await;
         self.under_way.push_back(InFlightProposal { ticket, proposed, touched, sequenced });
     }
+}
+
+fn is_transactional(body: &Body) -> bool {
+    BatchHeader::parse(&body.bytes).is_ok_and(|header| header.attributes.is_transactional())
 }
 
 /// Resolves once learned ids may be stored: at once, or soon after the level was raised.

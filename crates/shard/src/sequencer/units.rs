@@ -160,6 +160,15 @@ impl PartThere {
     }
 }
 
+/// Whether a message of these commands alone fits into the outbox.
+pub(super) fn has_room_for_commands(
+    to: ShardId,
+    commands: &CommandsElsewhere,
+    context: &Context<'_>,
+) -> bool {
+    has_room(to, commands.outbox_bytes(), context)
+}
+
 /// Whether one more message of this many bytes fits into the outbox.
 fn has_room(to: ShardId, bytes: u64, context: &Context<'_>) -> bool {
     let outbox = context.state.rows.channels().outbox(to);
@@ -245,7 +254,7 @@ impl Proposal {
 
     /// Puts a message into an outbox. Returns its number, the command for it, and the body of each of its rows, then
     /// that of its commands.
-    fn send(
+    pub(super) fn send(
         &mut self,
         to: ShardId,
         batches: Vec<AppendBatch>,
@@ -331,7 +340,17 @@ impl Proposal {
             let _ = reply.send(Err(refused.into()));
             return;
         }
+        let end = commands.iter().find_map(MessageCommand::as_end).copied();
+        if let Some(part) = &end
+            && let Err(why) = Self::may_end(part, context)
+        {
+            let _ = reply.send(Err(AppendError::from(why).into()));
+            return;
+        }
         let (first_append, mut rows) = (self.bodies.len(), Vec::new());
+        if let Some(part) = &end {
+            self.push_markers(part, context);
+        }
         let mut onward: BTreeMap<ShardId, Vec<AppendBatch>> = BTreeMap::new();
         for batch in batches {
             let AppendBatch { partition, also, header, bytes, .. } = batch;

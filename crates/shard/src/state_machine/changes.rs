@@ -122,6 +122,7 @@ mod tests {
             producer_id: -1,
             producer_epoch: -1,
             base_sequence: -1,
+            kind: machine::BatchKind::Plain,
         }
     }
 

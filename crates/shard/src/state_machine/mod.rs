@@ -19,9 +19,10 @@ use bytes::Bytes;
 use consensus::{ApplyError, CommittedEntry, Encode, Replace, RestoreError, StateMachine};
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, EntryEffects};
-use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
+use machine::{Append, BatchKind, Catalog, Command, Entry, Head, Role, Rows, State};
 use parking_lot::Mutex;
 use record::BatchHeader;
+use record::marker::Marker;
 use tasks::Task;
 use tokio::sync::{Notify, watch};
 
@@ -318,6 +319,7 @@ impl Shard {
         appends.extend(bodies.iter().map(|body| {
             let header = BatchHeader::parse(&body.bytes)
                 .expect("a batch in the log was validated before it was proposed");
+            let marker = Marker::read(&header, &body.bytes).map(|marker| marker.commit);
             Append {
                 partition: PartitionId::from_stream(body.stream),
                 base_offset: body.base_offset,
@@ -327,6 +329,7 @@ impl Shard {
                 producer_id: header.producer_id,
                 producer_epoch: header.producer_epoch,
                 base_sequence: header.base_sequence,
+                kind: BatchKind::of(header.attributes.is_transactional(), marker),
             }
         }));
     }
@@ -362,7 +365,9 @@ impl Shard {
             let taken = matches!(outcome, AppendOutcome::Taken { .. });
             let Some(to) = append.partition.as_channel().filter(|_| taken) else { continue };
             let outbox = rows.channels().outbox(to);
-            if outbox.is_some_and(|outbox| outbox.has_message(append.base_offset)) {
+            let sent = outbox.and_then(|outbox| outbox.message(append.base_offset));
+            // Nothing waits for the receipt of an end: see [`PendingReceipts::arrived`].
+            if sent.is_some_and(|message| !message.ends_a_transaction()) {
                 self.outgoing.announce(to, append.base_offset);
             }
         }
