@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::limits::{LEASE_READ_BYTES, OPERATION_PAGE_BYTES_MAX};
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use broker::delivery::{BrowseError, PeekOptions, PeekedRecord, RecordState};
-use broker::{Broker, StoredBatches, batches_in};
+use broker::{Batches, Broker};
 use bytes::Bytes;
 use operations::document::{RecordPosition, StoredHeader, StoredRecord};
 use operations::payload::Payload;
@@ -100,12 +100,14 @@ pub(crate) async fn read_log(
     broker.copies_are_current(&[partition]).await?;
     let bounds = broker.bounds_of(partition).await?.ok_or_else(AdminError::unknown_partition)?;
     let mut next = from.max(bounds.log_start);
-    // Compaction may have removed a whole range; then the records after it are read.
-    while found.is_empty() && next < bounds.end {
+    // A whole range may have no committed records, or none since compaction: then the records after it are read.
+    while found.is_empty() && next < bounds.stable {
         let read = broker.read_known_batches(partition, next, LEASE_READ_BYTES).await?;
-        let batches = shared_batches(broker, &read.records).await?;
-        let Some(last) = batches.last() else { break };
-        let after = last.header().next_offset();
+        let batches = shared_batches(broker, &read).await?;
+        let after = read.next_offset();
+        if after <= next {
+            break;
+        }
         for batch in &batches {
             let offsets = batch.records().map_while(Result::ok).map(|record| record.offset);
             for offset in offsets.filter(|offset| *offset >= next) {
@@ -124,12 +126,12 @@ pub(crate) async fn read_log(
 
 async fn shared_batches(
     broker: &Broker,
-    pieces: &[StoredBatches],
+    read: &Batches,
 ) -> Result<Vec<Arc<SharedBatch>>, AdminError> {
     let damaged =
         |error: record::BatchError| AdminError::Damaged(format!("a batch cannot be read: {error}"));
     let mut batches = Vec::new();
-    for batch in batches_in(pieces) {
+    for batch in read.iter() {
         let (header, bytes) = batch.map_err(damaged)?;
         let at = Some(header.base_offset);
         let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, at);

@@ -228,7 +228,7 @@ async fn choose(
             let ids = (0..source.partitions).map(|index| PartitionId::new(source.topic, index));
             let ids: Vec<PartitionId> = ids.collect();
             let bounds = broker.shards().bounds(&ids).await?.into_iter();
-            bounds.map(|bounds| bounds.map_or(0, |bounds| bounds.end)).collect()
+            bounds.map(|bounds| bounds.map_or(0, |bounds| bounds.stable)).collect()
         }
     };
     let records_max = (span.records_max as usize).clamp(1, MOVED_MAX);

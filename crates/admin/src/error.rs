@@ -1,6 +1,6 @@
 //! The errors of operations, by meaning. Each protocol maps them to its own codes.
 
-use broker::{AppendError, ExecuteError, FetchError, Refusal, Unavailable};
+use broker::{AppendError, ExecuteError, FetchError, Refusal, TransactionRefusal, Unavailable};
 use operations::family::OperationError;
 
 use crate::limits::MESSAGE_BYTES_MAX;
@@ -136,6 +136,25 @@ fn class_of_unavailable(unavailable: &Unavailable) -> ErrorClass {
     }
 }
 
+fn class_of_transaction(refusal: TransactionRefusal) -> ErrorClass {
+    match refusal {
+        TransactionRefusal::UnknownProducer => ErrorClass::NotFound,
+        TransactionRefusal::Concurrent
+        | TransactionRefusal::Markers
+        | TransactionRefusal::OpenInPartition => ErrorClass::Unavailable,
+        TransactionRefusal::NotOpen
+        | TransactionRefusal::Fenced { .. }
+        | TransactionRefusal::InvalidState
+        | TransactionRefusal::Ended { .. }
+        | TransactionRefusal::InvalidId
+        | TransactionRefusal::TooManyIds
+        | TransactionRefusal::TooManyOpen
+        | TransactionRefusal::TooManyPartitions
+        | TransactionRefusal::TooManyAborted => ErrorClass::Invalid,
+        TransactionRefusal::NeedsProducerId => ErrorClass::Failed,
+    }
+}
+
 fn class_of_append(error: &AppendError) -> ErrorClass {
     match error {
         AppendError::UnknownPartition(_) => ErrorClass::NotFound,
@@ -146,6 +165,7 @@ fn class_of_append(error: &AppendError) -> ErrorClass {
         | AppendError::ExpectedElsewhere(_)
         | AppendError::UnitRefused
         | AppendError::TooManyIds { .. } => ErrorClass::Invalid,
+        AppendError::Transaction(refusal) => class_of_transaction(*refusal),
         AppendError::StorageFull { .. } => ErrorClass::Failed,
         AppendError::Moving(_) | AppendError::RefusedBefore => ErrorClass::Unavailable,
         AppendError::Unavailable(why) => class_of_unavailable(why),
@@ -198,6 +218,7 @@ fn class_of_refusal(refusal: &Refusal) -> ErrorClass {
         | Refusal::MoveOutOfTurn { .. }
         | Refusal::OutboxFull { .. }
         | Refusal::PreparedEarlier { .. } => ErrorClass::Failed,
+        Refusal::Transaction(refusal) => class_of_transaction(*refusal),
     }
 }
 

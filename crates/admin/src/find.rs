@@ -5,7 +5,7 @@ use access::{AccessTarget, Operation, Rights};
 use base::headers::ID;
 use base::limits::{LEASE_READ_BYTES, OPERATION_RECORDS_MAX};
 use base::{PartitionId, TopicId};
-use broker::{Broker, FetchError, batches_in};
+use broker::{Broker, FetchError};
 use bytes::Bytes;
 use operations::history::{FoundRecord, FoundRecords, SearchKey, SearchPosition};
 use record::{RecordView, SharedBatch};
@@ -168,13 +168,13 @@ impl Search<'_> {
             (None, None) => bounds.log_start,
             (None, Some(ms)) => {
                 let at = self.broker.known_offset_at_time(id, ms).await?;
-                at.map_or(bounds.end, |at| at.offset)
+                at.map_or(bounds.stable, |at| at.offset)
             }
         };
         loop {
             let Some(bounds) = self.broker.bounds_of(id).await? else { return Ok(None) };
             next = next.max(bounds.log_start);
-            if next >= bounds.end {
+            if next >= bounds.stable {
                 return Ok(None);
             }
             if self.bytes == 0 || Instant::now() >= self.until {
@@ -186,8 +186,7 @@ impl Search<'_> {
                 Err(FetchError::UnknownPartition(_)) => return Ok(None),
                 read => read?,
             };
-            let before = next;
-            for batch in batches_in(&batches.records) {
+            for batch in batches.iter() {
                 let (header, encoded) = batch.map_err(damaged)?;
                 self.bytes = self.bytes.saturating_sub(encoded.len());
                 self.found.looked_at_bytes += encoded.len() as u64;
@@ -199,10 +198,7 @@ impl Search<'_> {
                 }
                 next = next.max(header.next_offset());
             }
-            if next == before {
-                // Compaction removed the whole range.
-                next = next.max(batches.high_watermark);
-            }
+            next = next.max(batches.next_offset());
         }
     }
 

@@ -49,13 +49,13 @@ pub(crate) async fn describe(
     broker.copies_are_current(&[partition]).await?;
     let bounds = broker.bounds_of(partition).await?.ok_or_else(unknown)?;
     let mut found = None;
-    if (bounds.log_start..bounds.end).contains(&offset) {
+    if (bounds.log_start..bounds.stable).contains(&offset) {
         found = read_log(broker, partition, offset, 1).await?.pop();
     }
     let found = found.filter(|found| found.offset == offset).map(|found| found.record);
     let presence = match &found {
         Some(_) => Presence::There,
-        None if offset >= bounds.end => Presence::ToCome,
+        None if offset >= bounds.stable => Presence::ToCome,
         None => Presence::Deleted,
     };
     let died = found.as_ref().map(|record| death(&record.view().headers));
@@ -65,7 +65,7 @@ pub(crate) async fn describe(
         offset,
         presence,
         start: bounds.log_start,
-        end: bounds.end,
+        end: bounds.stable,
         record: found.map(|record| stored(place.partition, &record.view())),
         death: died.filter(is_known),
         groups: Vec::new(),

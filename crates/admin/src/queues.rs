@@ -87,7 +87,7 @@ pub(crate) async fn declare(
             Start::Latest => {
                 let partitions: Vec<PartitionId> = partitions.collect();
                 let bounds = broker.shards().bounds(&partitions).await?;
-                bounds.into_iter().map(|bounds| bounds.map_or(0, |bounds| bounds.end)).collect()
+                bounds.into_iter().map(|bounds| bounds.map_or(0, |bounds| bounds.stable)).collect()
             }
         };
         broker.create_lease_group(topic, queue.group.clone(), starts, values).await?;

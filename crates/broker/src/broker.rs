@@ -272,7 +272,8 @@ impl Broker {
             let gossip_forwarding =
                 gossip_forwarding::run(gossip, Arc::clone(node), shards.clone());
             let watchers = Arc::clone(&broker.0.watchers);
-            let watching = remote_watch::run(Remote::new(node), shards.clone(), watchers);
+            let (remote, level) = (Remote::new(node), Arc::clone(node.level()));
+            let watching = remote_watch::run(remote, level, shards.clone(), watchers);
             let looking = slow_disk::run(Arc::clone(node), health, shards);
             let catalog = Arc::downgrade(&broker.0.shards[0]);
             let checking = propagation::watch(Arc::clone(&propagation), catalog);

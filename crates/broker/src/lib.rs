@@ -12,6 +12,7 @@
 //! * `producer_appends`: entry points for appends; `command_execution`: commands in the log of their shard
 //! * `fetch`: reading by offset and by time; `shard_reads`: in one shard
 //! * [`delivery`]: leasing records one by one, and settling each
+//! * `transactions`: transactions of Kafka's producers
 //! * `operator_requests`: changes of groups, elections, scrubs, and [moves](move_requests); [`backup`]: of this node's
 //!   shards
 //! * `status`: state for probes, metrics and operators
@@ -41,6 +42,7 @@ mod shard_reads;
 mod status;
 #[cfg(test)]
 mod tests;
+mod transactions;
 pub mod yield_budget;
 
 pub use crate::delivery::{
@@ -55,10 +57,11 @@ pub use error::OpenError;
 pub use journal::{SYNC_BUCKETS_MICROS, StoredBatches};
 pub use machine::config;
 pub use machine::producer::SequenceRefusal;
+pub use machine::rows::transactions::partition::AbortedRange;
 pub use machine::{
     Catalog, CatalogStamp, Check, CommitOffset, CommittedOffset, Document, DocumentChange,
-    DocumentsChange, NewGroup, NewTopic, Refusal, TopicChange, TopicDefinition, TopicNameError,
-    validate_topic_name,
+    DocumentsChange, NewGroup, NewTopic, ProducerKey, Refusal, TopicChange, TopicDefinition,
+    TopicNameError, TransactionRefusal, validate_topic_name,
 };
 pub use opening::{level, recovery, restore};
 pub use operator_requests::elections::{ElectionError, NotElected};
@@ -81,8 +84,9 @@ pub use shard_peers::bounds::{Bounds, TimedOffset};
 pub use shard_peers::group_status::{GroupStatus, MemberLag};
 pub use shard_peers::shard_query::{LeaseProgress, OffsetAges};
 pub use shard_peers::stored_status::StoredStatus;
-pub use shard_reads::Batches;
+pub use shard_reads::{Batches, RawBatches};
 pub use status::shard_status::{CatchUpProgress, ShardStatus};
 pub use status::vitals::{RecordIdVitals, ShardVitals, UnreadyReason, Vitals};
+pub use transactions::{KnownTransaction, TransactionState};
 pub use upkeep::backup;
 pub use yield_budget::{YieldBudget, YieldSlots};

@@ -26,7 +26,7 @@ fn commit(partition: PartitionId, offset: u64) -> CommitOffset {
     CommitOffset { partition, offset, leader_epoch: -1, metadata, expire_ms: None }
 }
 
-const EMPTY: Option<Bounds> = Some(Bounds { log_start: 0, end: 0 });
+const EMPTY: Option<Bounds> = Some(Bounds { log_start: 0, stable: 0, end: 0 });
 
 #[tokio::test]
 async fn results_are_in_the_order_of_the_request() {

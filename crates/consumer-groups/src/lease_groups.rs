@@ -153,7 +153,7 @@ async fn starts(
     let mut starts = Vec::with_capacity(partitions as usize);
     for index in 0..partitions {
         let partition = PartitionId::new(topic, index);
-        let end = broker.bounds_of(partition).await?.map_or(0, |bounds| bounds.end);
+        let end = broker.bounds_of(partition).await?.map_or(0, |bounds| bounds.stable);
         let found = match start {
             StartPosition::Earliest | StartPosition::Latest => None,
             StartPosition::Since { ms_ago } => {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::limits::OVERVIEW_ASKED_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
+use broker::Broker;
 use broker::delivery::Counters;
-use broker::{Broker, batches_in};
 use futures_util::StreamExt;
 use futures_util::stream;
 use operations::family::OperationError;
@@ -124,7 +124,7 @@ async fn age(
     let reading = broker.read_known_batches(PartitionId::new(topic, partition), offset, 1);
     // Deleted records have no age.
     let read = timeout_at(until, reading).await.ok()?.ok()?;
-    let (header, _) = batches_in(&read.records).next()?.ok()?;
+    let (header, _) = read.iter().next()?.ok()?;
     (header.base_timestamp >= 0).then(|| since(broker, header.base_timestamp))
 }
 

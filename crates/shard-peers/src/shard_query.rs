@@ -12,10 +12,11 @@ use std::time::Duration;
 use base::{LeaseGroupId, Level, Offset, PartitionId};
 use bytes::Bytes;
 use machine::CommittedOffset;
+use machine::rows::transactions::partition::AbortedRange;
 use serde::{Deserialize, Serialize};
 use shard::error::FetchError;
 
-use crate::bounds::{Bounds, TimedOffset};
+use crate::bounds::{Bounds, LogRange, TimedOffset};
 
 pub use facts::{GroupFacts, GroupSnapshot, MoveFacts, after, epoch_at};
 pub use facts::{LeaseProgress, OffsetAges};
@@ -80,19 +81,30 @@ pub enum ShardQuery {
     },
     OffsetOfMaxTimestamp(PartitionId),
     /// Replied to once the bounds of one of these partitions differ, or after [`WAITS_FOR`].
-    Changed(Vec<(PartitionId, Option<Bounds>)>),
+    Changed(Vec<(PartitionId, Option<LogRange>)>),
+    /// As `Bounds`, with the stable ends.
+    StableBounds(Vec<PartitionId>),
+    /// As `Changed`, with the stable ends.
+    StableChanged(Vec<(PartitionId, Option<Bounds>)>),
+    /// As `Read`, with the stable end and the aborted transactions.
+    ReadStable {
+        partition: PartitionId,
+        offset: Offset,
+        bytes_max: u32,
+    },
 }
 
 base::levels!(ShardQuery {
     ASKED_SINCE => Bounds | EpochsAt | LastAppends | LiveBytes | LeaseProgress | LeaseFloors | Settled | Groups
         | GroupCount | GroupsAfter | Offsets | OffsetsAfter | Moves | Adopted | Read | OffsetAtTime
         | OffsetOfMaxTimestamp | Changed;
+    Level::TRANSACTIONS => StableBounds | StableChanged | ReadStable;
 });
 
 /// A variant is only ever added at the end.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum ShardQueryReply {
-    Bounds(Vec<Option<Bounds>>),
+    Bounds(Vec<Option<LogRange>>),
     Epochs(Vec<Option<i32>>),
     LastAppends(Vec<Option<Option<i64>>>),
     LiveBytes(Vec<u64>),
@@ -107,13 +119,20 @@ pub enum ShardQueryReply {
     Moves(Vec<MoveFacts>),
     Adopted,
     /// The batches are in the body.
-    Read(Bounds),
+    Read(LogRange),
     Timed(Option<TimedOffset>),
+    StableBounds(Vec<Option<Bounds>>),
+    /// The batches are in the body. `aborted`: the aborted transactions with records in the range that was read.
+    ReadStable {
+        bounds: Bounds,
+        aborted: Vec<AbortedRange>,
+    },
 }
 
 base::levels!(ShardQueryReply {
     ASKED_SINCE => Bounds | Epochs | LastAppends | LiveBytes | LeaseProgress | LeaseFloors | Settled | Groups
         | GroupCount | GroupNames | Offsets | OffsetsAfter | Moves | Adopted | Read | Timed;
+    Level::TRANSACTIONS => StableBounds | ReadStable;
 });
 
 /// The reply, and its batches.
@@ -123,7 +142,10 @@ impl ShardQuery {
     /// Number of items in the query.
     pub fn item_count(&self) -> usize {
         match self {
-            Self::Bounds(of) | Self::LastAppends(of) | Self::LiveBytes(of) => of.len(),
+            Self::Bounds(of)
+            | Self::StableBounds(of)
+            | Self::LastAppends(of)
+            | Self::LiveBytes(of) => of.len(),
             Self::EpochsAt(of) => of.len(),
             Self::LeaseProgress { partitions, .. } => partitions.len(),
             Self::LeaseFloors(of) => of.len(),
@@ -132,11 +154,13 @@ impl ShardQuery {
             Self::Offsets { partitions, .. } => partitions.len(),
             Self::Moves(of) => of.len(),
             Self::Changed(of) => of.len(),
+            Self::StableChanged(of) => of.len(),
             Self::GroupCount
             | Self::GroupsAfter { .. }
             | Self::OffsetsAfter { .. }
             | Self::Adopted { .. }
             | Self::Read { .. }
+            | Self::ReadStable { .. }
             | Self::OffsetAtTime { .. }
             | Self::OffsetOfMaxTimestamp(_) => 1,
         }

@@ -3,7 +3,7 @@
 use base::PartitionId;
 use broker::{Broker, StoredBatches};
 use bytes::Bytes;
-use record::Batch;
+use record::{Batch, BatchHeader};
 
 use crate::history::{SentRecord, sent_of};
 
@@ -21,13 +21,21 @@ pub async fn read_all(broker: &Broker, partition: PartitionId) -> Result<Vec<Rea
     loop {
         let read = broker.read_batches(partition, offset, 256 << 10).await;
         let batches = read.map_err(|error| error.to_string())?;
-        if batches.records.is_empty() {
-            return Ok(found);
-        }
-        for bytes in batches.records.into_iter().map(StoredBatches::into_bytes) {
+        for batch in batches.iter() {
+            let bytes = own_bytes(batch.map_err(|error| error.to_string())?);
             offset = records_of(&bytes, offset, &mut found)?;
         }
+        let next = batches.next_offset();
+        if next <= offset && batches.iter().next().is_none() {
+            return Ok(found);
+        }
+        offset = offset.max(next);
     }
+}
+
+/// Bytes of a batch with its base offset in the partition that was read.
+pub(crate) fn own_bytes((header, bytes): (BatchHeader, Bytes)) -> Bytes {
+    StoredBatches { bytes, base_offset: Some(header.base_offset) }.into_bytes()
 }
 
 /// The records of batches, from this offset on; and the offset behind them.

@@ -82,7 +82,7 @@ async fn records(broker: &Broker, partition: PartitionId) -> Option<Vec<(String,
         |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
     let (mut records, mut offset) = (Vec::new(), 0);
     loop {
-        let read = broker.read_batches(partition, offset, 8 << 20).await.ok()?;
+        let read = broker.read_raw_batches(partition, offset, 8 << 20).await.ok()?;
         for found in batches_in(&read.records) {
             let (header, bytes) = found.expect("a batch");
             offset = header.base_offset + header.last_offset_delta as u64 + 1;

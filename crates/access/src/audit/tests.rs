@@ -4,7 +4,7 @@ use std::path::Path;
 
 use access_rules::acl::{Action, Pattern, Resource, Rule, Verdict};
 use base::PartitionId;
-use broker::{BrokerOptions, batches_in};
+use broker::BrokerOptions;
 use record::Batch;
 use serde_json::{Value, json};
 use world::{SimulatedDisk, World};
@@ -39,7 +39,7 @@ async fn written(broker: &Broker, users: &Users) -> Vec<Value> {
     let read = broker.read_known_batches(PartitionId::new(topic, 0), 0, 1 << 20).await;
     let read = read.expect("is read");
     let mut events = Vec::new();
-    for batch in batches_in(&read.records) {
+    for batch in read.iter() {
         let (_, bytes) = batch.expect("a batch");
         let batch = Batch::decode(&bytes).expect("a batch");
         for record in batch.records() {

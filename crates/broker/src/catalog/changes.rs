@@ -184,7 +184,7 @@ impl Broker {
         let ids: Vec<PartitionId> = ids.collect();
         let bounds = self.shards().bounds(&ids).await?;
         for ((partition, bounds), &offset) in ids.into_iter().zip(bounds).zip(starts) {
-            if let Some(Bounds { log_start, end }) = bounds
+            if let Some(Bounds { log_start, end, .. }) = bounds
                 && offset > end
             {
                 return refused(Refusal::OffsetOutOfRange {

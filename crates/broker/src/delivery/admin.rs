@@ -237,7 +237,7 @@ impl Broker {
                 let bounds = self.shards().bounds(&ids).await?;
                 for (id, bounds) in ids.into_iter().zip(bounds) {
                     let Some(bounds) = bounds else { continue };
-                    let start = if to == SeekTo::Start { bounds.log_start } else { bounds.end };
+                    let start = if to == SeekTo::Start { bounds.log_start } else { bounds.stable };
                     starts.push((id.index, start));
                 }
             }
@@ -247,7 +247,7 @@ impl Broker {
                 for index in 0..partitions {
                     let partition = PartitionId::new(topic, index);
                     let at = self.known_offset_at_time(partition, time_ms).await?;
-                    let end = self.bounds_of(partition).await?.map_or(0, |bounds| bounds.end);
+                    let end = self.bounds_of(partition).await?.map_or(0, |bounds| bounds.stable);
                     starts.push((index, at.map_or(end, |at| at.offset)));
                 }
             }

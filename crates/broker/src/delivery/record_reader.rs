@@ -11,11 +11,10 @@ use bytes::Bytes;
 use delivery::limits::LEASE_READ_UNPACKED_BYTES;
 use record::{BatchError, SharedBatch, SharedRecord};
 use shard::error::FetchError;
-use shard::journal_batches::batches_in;
 
 use crate::broker::Broker;
 
-/// Batches from the one with `offset` on; none at the end.
+/// Batches of committed records from the one with `offset` on; none at the end.
 pub(super) async fn read_shared(
     broker: &Broker,
     partition: PartitionId,
@@ -36,27 +35,32 @@ async fn read_up_to(
         bounds.ok_or(FetchError::UnknownPartition(partition))
     };
     let mut bounds = known().await?;
-    if offset >= bounds.end {
+    if offset >= bounds.stable {
         broker.copies_are_current(&[partition]).await?;
         bounds = known().await?;
     }
-    let offset = offset.max(bounds.log_start);
-    if offset >= bounds.end {
-        return Ok(Vec::new());
-    }
-    let found = broker.read_known_batches(partition, offset, bytes_max).await?;
+    let mut next = offset.max(bounds.log_start);
     let unreadable = |error: BatchError| FetchError::Storage(error.to_string());
     let (mut batches, mut unpacked) = (Vec::new(), 0);
-    for batch in batches_in(&found.records) {
-        if unpacked >= LEASE_READ_UNPACKED_BYTES {
+    // A range without committed records is passed over.
+    while batches.is_empty() && next < bounds.stable {
+        let found = broker.read_known_batches(partition, next, bytes_max).await?;
+        for batch in found.iter() {
+            if unpacked >= LEASE_READ_UNPACKED_BYTES {
+                break;
+            }
+            let (header, bytes) = batch.map_err(unreadable)?;
+            let base_offset = Some(header.base_offset);
+            let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, base_offset);
+            let batch = broker.cpu().read_batch(bytes, decode).await.map_err(unreadable)?;
+            unpacked += batch.bytes();
+            batches.push(Arc::new(batch));
+        }
+        let after = found.next_offset();
+        if after <= next {
             break;
         }
-        let (header, bytes) = batch.map_err(unreadable)?;
-        let base_offset = Some(header.base_offset);
-        let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, base_offset);
-        let batch = broker.cpu().read_batch(bytes, decode).await.map_err(unreadable)?;
-        unpacked += batch.bytes();
-        batches.push(Arc::new(batch));
+        next = after;
     }
     Ok(batches)
 }

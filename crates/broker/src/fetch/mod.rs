@@ -16,6 +16,7 @@ use base::{Offset, PartitionId, TopicId};
 use futures_util::future::try_join_all;
 use machine::config::Durability;
 use shard::LocalShard;
+use shard::committed::ReadView;
 use shard::error::{FetchError, Unavailable};
 use shard::limits::MAJORITY_AWAITED_FOR;
 use shard_peers::bounds::{Bounds, TimedOffset};
@@ -23,7 +24,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::broker::Broker;
 use crate::shard_reads::{
-    Batches, bounds_here, bounds_known, offset_at_time_within, offset_of_max_timestamp, read_within,
+    Batches, RawBatches, bounds_and_view, bounds_here, bounds_known, offset_at_time_within,
+    offset_of_max_timestamp, read_committed, read_within,
 };
 
 /// Delay before the next attempt to find or query the shard's leader.
@@ -33,21 +35,27 @@ impl Broker {
     /// Returns the start and end of a partition as known to this node; `None` also if it has no rows of the
     /// partition. [`Broker::bounds_of`] queries the leader in that case.
     pub fn bounds(&self, partition: PartitionId) -> Option<Bounds> {
-        self.known(partition).ok().map(|(_, bounds)| bounds)
+        self.known(partition).ok().map(|(_, (bounds, _))| bounds)
     }
 
     /// Returns the partition's shard as known to this node, and the partition's bounds there. A moved partition stays
     /// in its former shard until this node knows the new one.
-    fn known(&self, partition: PartitionId) -> Result<(&Arc<LocalShard>, Bounds), FetchError> {
+    fn known(
+        &self,
+        partition: PartitionId,
+    ) -> Result<(&Arc<LocalShard>, (Bounds, ReadView)), FetchError> {
         let shard = self.shard_of(partition);
         let (known, gone_to) = {
             let rows = shard.shard.rows();
-            (rows.known(partition).map(Bounds::of), rows.gone_to(partition))
+            let known = rows.known(partition);
+            let known = known.map(|found| bounds_and_view(&rows, partition, found));
+            (known, rows.gone_to(partition))
         };
         let next = gone_to.and_then(|to| {
             let next = self.shards_with_rows().iter().find(|shard| shard.id() == to)?;
-            let bounds = next.shard.rows().partition(partition).map(Bounds::of);
-            Some((next, bounds?))
+            let rows = next.shard.rows();
+            let bounds = bounds_and_view(&rows, partition, rows.partition(partition)?);
+            Some((next, bounds))
         });
         match next.or_else(|| Some((shard, known?))) {
             Some(known) => Ok(known),
@@ -180,8 +188,8 @@ impl Broker {
         }
     }
 
-    /// Reads consecutive batches from the one with `offset` on (or from the next one, if compaction removed it): at
-    /// most `bytes_max`, but at least one batch.
+    /// Reads consecutive batches of committed records from the one with `offset` on (or from the next one, if
+    /// compaction removed it): at most `bytes_max`, but at least one batch.
     pub async fn read_batches(
         &self,
         partition: PartitionId,
@@ -189,12 +197,25 @@ impl Broker {
         bytes_max: usize,
     ) -> Result<Batches, FetchError> {
         let shard = self.shard_of(partition);
-        let bounds = bounds_here(shard, partition)?;
-        read_within(shard, bounds, partition, offset, bytes_max).await
+        let known = bounds_here(shard, partition)?;
+        read_committed(shard, known, partition, offset, bytes_max).await
     }
 
-    /// Reads batches like [`Self::read_batches`] from this node's replica, which may lack the newest records where
-    /// another node leads. Without a replica the leader is queried, which returns at most [`LEASE_READ_BYTES`].
+    /// Reads batches like [`Self::read_batches`], up to the high watermark: with markers, and with batches of open and
+    /// aborted transactions. Only for the protocol of Kafka, whose clients sort them out.
+    pub async fn read_raw_batches(
+        &self,
+        partition: PartitionId,
+        offset: Offset,
+        bytes_max: usize,
+    ) -> Result<RawBatches, FetchError> {
+        let shard = self.shard_of(partition);
+        let known = bounds_here(shard, partition)?;
+        read_within(shard, known, partition, offset, bytes_max).await
+    }
+
+    /// Reads committed records like [`Self::read_batches`] from this node's replica, which may lack the newest ones
+    /// where another node leads. Without a replica the leader is queried, which returns at most [`LEASE_READ_BYTES`].
     ///
     /// [`LEASE_READ_BYTES`]: base::limits::LEASE_READ_BYTES
     pub async fn read_known_batches(
@@ -204,10 +225,24 @@ impl Broker {
         bytes_max: usize,
     ) -> Result<Batches, FetchError> {
         if !self.shard_of(partition).has_rows() {
+            return self.read_elsewhere(partition, offset, bytes_max).await.map(Batches::from);
+        }
+        let (shard, known) = self.known(partition)?;
+        read_committed(shard, known, partition, offset, bytes_max).await
+    }
+
+    /// Reads batches like [`Self::read_known_batches`], up to the high watermark: see [`Self::read_raw_batches`].
+    pub async fn read_known_raw_batches(
+        &self,
+        partition: PartitionId,
+        offset: Offset,
+        bytes_max: usize,
+    ) -> Result<RawBatches, FetchError> {
+        if !self.shard_of(partition).has_rows() {
             return self.read_elsewhere(partition, offset, bytes_max).await;
         }
-        let (shard, bounds) = self.known(partition)?;
-        read_within(shard, bounds, partition, offset, bytes_max).await
+        let (shard, known) = self.known(partition)?;
+        read_within(shard, known, partition, offset, bytes_max).await
     }
 
     /// Returns the first record whose timestamp is at least `timestamp_ms` in this node's replica, which may lack the
@@ -220,7 +255,7 @@ impl Broker {
         if !self.shard_of(partition).has_rows() {
             return self.offset_at_time_elsewhere(partition, timestamp_ms).await;
         }
-        let (shard, bounds) = self.known(partition)?;
+        let (shard, (bounds, _)) = self.known(partition)?;
         offset_at_time_within(shard, partition, bounds, timestamp_ms).await
     }
 

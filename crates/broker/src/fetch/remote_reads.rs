@@ -1,15 +1,16 @@
 //! Reads of partitions without rows on this node, by their leader.
 
-use base::{Offset, PartitionId};
+use base::{Level, Offset, PartitionId};
 use bytes::Bytes;
 use journal::StoredBatches;
 use record::verify_checksum;
+use shard::committed::ReadView;
 use shard::error::{FetchError, Unavailable};
 use shard_peers::bounds::{Bounds, TimedOffset};
 use shard_peers::shard_query::{ShardQuery, ShardQueryReply};
 
 use crate::broker::Broker;
-use crate::shard_reads::Batches;
+use crate::shard_reads::RawBatches;
 
 impl Broker {
     /// Returns the start and end of a partition, from this node's rows or else from the leader. `None` if there is no
@@ -20,10 +21,20 @@ impl Broker {
             return Ok(self.bounds(partition));
         }
         let part = |reply| match reply {
-            ShardQueryReply::Bounds(bounds) if bounds.len() == 1 => Some(bounds[0]),
+            ShardQueryReply::StableBounds(bounds) if bounds.len() == 1 => Some(bounds[0]),
+            ShardQueryReply::Bounds(range) if range.len() == 1 => Some(range[0].map(Bounds::from)),
             _ => None,
         };
-        self.query_leader_for(shard, &ShardQuery::Bounds(vec![partition]), part).await
+        let query = match self.knows_transactions() {
+            true => ShardQuery::StableBounds(vec![partition]),
+            false => ShardQuery::Bounds(vec![partition]),
+        };
+        self.query_leader_for(shard, &query, part).await
+    }
+
+    /// Whether all nodes know the queries with stable ends. Below this level there are no transactions.
+    pub(crate) fn knows_transactions(&self) -> bool {
+        self.level().now() >= Level::TRANSACTIONS
     }
 
     pub(crate) async fn read_elsewhere(
@@ -31,23 +42,28 @@ impl Broker {
         partition: PartitionId,
         offset: Offset,
         bytes_max: usize,
-    ) -> Result<Batches, FetchError> {
+    ) -> Result<RawBatches, FetchError> {
         let bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
-        let query = ShardQuery::Read { partition, offset, bytes_max };
-        match self.query_leader(self.shard_of(partition), &query).await? {
-            (ShardQueryReply::Read(Bounds { log_start, end }), body) => {
-                if !are_sound(&body, offset, end) {
-                    tracing::warn!(%partition, offset, "what a leader reads is damaged");
-                    return Err(Unavailable::Unanswered.into());
-                }
-                let records = match body.is_empty() {
-                    true => Vec::new(),
-                    false => vec![StoredBatches { bytes: body, base_offset: None }],
-                };
-                Ok(Batches { records, high_watermark: end, log_start })
-            }
-            _ => Err(Unavailable::Unanswered.into()),
+        let query = match self.knows_transactions() {
+            true => ShardQuery::ReadStable { partition, offset, bytes_max },
+            false => ShardQuery::Read { partition, offset, bytes_max },
+        };
+        let (bounds, aborted, body) =
+            match self.query_leader(self.shard_of(partition), &query).await? {
+                (ShardQueryReply::ReadStable { bounds, aborted }, body) => (bounds, aborted, body),
+                (ShardQueryReply::Read(range), body) => (Bounds::from(range), Vec::new(), body),
+                _ => return Err(Unavailable::Unanswered.into()),
+            };
+        if bounds.stable > bounds.end || !are_sound(&body, offset, bounds.end) {
+            tracing::warn!(%partition, offset, "what a leader reads is damaged");
+            return Err(Unavailable::Unanswered.into());
         }
+        let records = match body.is_empty() {
+            true => Vec::new(),
+            false => vec![StoredBatches { bytes: body, base_offset: None }],
+        };
+        let view = ReadView::received(bounds.stable, aborted);
+        Ok(RawBatches::new(offset, records, bounds, view))
     }
 
     pub(crate) async fn offset_at_time_elsewhere(

@@ -373,7 +373,7 @@ async fn close(world: &World, journal: Journal) {
 mod tests {
     use super::*;
 
-    use machine::{Append, Entry, EntryEffects, SentBatch, State, Unit};
+    use machine::{Append, BatchKind, Entry, EntryEffects, SentBatch, State, Unit};
 
     const A: ShardId = ShardId(1);
     const B: ShardId = ShardId(2);
@@ -398,6 +398,7 @@ mod tests {
                 producer_id: -1,
                 producer_epoch: -1,
                 base_sequence: -1,
+                kind: BatchKind::Plain,
             };
             let targets = vec![base::PartitionId::new(base::TopicId(0), 0)];
             let send = Command::Send { to, batches: vec![SentBatch { bytes: 1, targets }] };

@@ -3,9 +3,11 @@
 
 use base::limits::LEASE_READ_BYTES;
 use base::{LeaseGroupId, Offset, PartitionId};
+use bytes::Bytes;
+use machine::Rows;
 use shard::LocalShard;
 use shard::error::{FetchError, Unavailable};
-use shard_peers::bounds::Bounds;
+use shard_peers::bounds::{Bounds, LogRange};
 use shard_peers::shard_query::{
     ASKED_AT_ONCE_MAX, GroupFacts, GroupSnapshot, MoveFacts, QueryResult, ShardQuery,
     ShardQueryReply, TOLD_AT_ONCE_MAX, WAITS_FOR, after, epoch_at,
@@ -13,7 +15,7 @@ use shard_peers::shard_query::{
 use tokio::time::timeout;
 
 use crate::limits::ADOPTED_WITHIN;
-use crate::shard_reads::{offset_at_time, offset_of_max_timestamp, read_known};
+use crate::shard_reads::{RawBatches, offset_at_time, offset_of_max_timestamp, read_known};
 
 /// Replies to a query of another node, if this node leads.
 #[tasks::boxed]
@@ -30,11 +32,14 @@ pub(crate) async fn reply_to(shard: &LocalShard, query: ShardQuery) -> QueryResu
     match query {
         ShardQuery::Read { partition, offset, bytes_max } => {
             let bytes_max = (bytes_max as usize).min(LEASE_READ_BYTES);
-            let read = read_known(shard, partition, offset, bytes_max).await?;
-            let mut body = Vec::new();
-            read.records.into_iter().for_each(|stored| stored.put_pieces(&mut body));
-            let bounds = Bounds { log_start: read.log_start, end: read.high_watermark };
-            Ok((ShardQueryReply::Read(bounds), body))
+            let (read, bounds) = read_known(shard, partition, offset, bytes_max).await?;
+            Ok((ShardQueryReply::Read(bounds.into()), pieces(read)))
+        }
+        ShardQuery::ReadStable { partition, offset, bytes_max } => {
+            let bytes_max = (bytes_max as usize).min(LEASE_READ_BYTES);
+            let (read, bounds) = read_known(shard, partition, offset, bytes_max).await?;
+            let aborted = read.aborted();
+            Ok((ShardQueryReply::ReadStable { bounds, aborted }, pieces(read)))
         }
         ShardQuery::OffsetAtTime { partition, timestamp_ms } => {
             let found = offset_at_time(shard, partition, timestamp_ms).await?;
@@ -44,7 +49,13 @@ pub(crate) async fn reply_to(shard: &LocalShard, query: ShardQuery) -> QueryResu
             ShardQueryReply::Timed(offset_of_max_timestamp(shard, partition).await?),
             Vec::new(),
         )),
-        ShardQuery::Changed(known) => reply_when_changed(shard, known).await,
+        ShardQuery::Changed(known) => {
+            let range = |rows: &Rows, id| rows.known(id).map(LogRange::of);
+            reply_when_changed(shard, known, range, ShardQueryReply::Bounds).await
+        }
+        ShardQuery::StableChanged(known) => {
+            reply_when_changed(shard, known, Bounds::known, ShardQueryReply::StableBounds).await
+        }
         query => {
             if query.item_count() > ASKED_AT_ONCE_MAX {
                 return Err(FetchError::Storage("too much is asked at once".to_owned()));
@@ -63,9 +74,18 @@ async fn check_serves(shard: &LocalShard) -> Result<(), Unavailable> {
     Ok(())
 }
 
-async fn reply_when_changed(
+fn pieces(read: RawBatches) -> Vec<Bytes> {
+    let mut body = Vec::new();
+    read.records.into_iter().for_each(|stored| stored.put_pieces(&mut body));
+    body
+}
+
+/// Replies once `bounds` differs from the known value in one of the partitions, or after [`WAITS_FOR`].
+async fn reply_when_changed<T: PartialEq>(
     shard: &LocalShard,
-    known: Vec<(PartitionId, Option<Bounds>)>,
+    known: Vec<(PartitionId, Option<T>)>,
+    bounds: impl Fn(&Rows, PartitionId) -> Option<T>,
+    reply: impl Fn(Vec<Option<T>>) -> ShardQueryReply,
 ) -> QueryResult {
     let partitions: Vec<PartitionId> = known.iter().map(|(id, _)| *id).collect();
     if partitions.len() > ASKED_AT_ONCE_MAX {
@@ -73,19 +93,19 @@ async fn reply_when_changed(
     }
     let watch = shard.watchers().watch();
     watch.add_all(&partitions);
-    let bounds = || {
+    let current = || {
         let rows = shard.shard.rows();
-        partitions.iter().map(|id| rows.known(*id).map(Bounds::of)).collect::<Vec<_>>()
+        partitions.iter().map(|id| bounds(&rows, *id)).collect::<Vec<_>>()
     };
-    let mut found = bounds();
+    let mut found = current();
     let is_new = known.iter().zip(&found).any(|((_, known), found)| known != found);
     if !is_new {
         // After the time limit the client repeats the query.
         let _ = timeout(WAITS_FOR, watch.ready()).await;
         check_serves(shard).await?;
-        found = bounds();
+        found = current();
     }
-    Ok((ShardQueryReply::Bounds(found), Vec::new()))
+    Ok((reply(found), Vec::new()))
 }
 
 /// Returns the reply by rows alone; `None` for a query that needs more.
@@ -95,7 +115,11 @@ fn reply_from_rows(shard: &LocalShard, query: &ShardQuery) -> Option<ShardQueryR
     let at_most = |max: u32| (max as usize).min(TOLD_AT_ONCE_MAX);
     Some(match query {
         ShardQuery::Bounds(of) => {
-            ShardQueryReply::Bounds(of.iter().map(|id| known(id).map(Bounds::of)).collect())
+            ShardQueryReply::Bounds(of.iter().map(|id| known(id).map(LogRange::of)).collect())
+        }
+        ShardQuery::StableBounds(of) => {
+            let bounds = of.iter().map(|id| Bounds::known(&rows, *id));
+            ShardQueryReply::StableBounds(bounds.collect())
         }
         ShardQuery::EpochsAt(of) => {
             let at = |(id, offset): &(PartitionId, Offset)| Some(epoch_at(known(id)?, *offset));
@@ -153,8 +177,10 @@ fn reply_from_rows(shard: &LocalShard, query: &ShardQuery) -> Option<ShardQueryR
         ),
         ShardQuery::Adopted { .. }
         | ShardQuery::Read { .. }
+        | ShardQuery::ReadStable { .. }
         | ShardQuery::OffsetAtTime { .. }
         | ShardQuery::OffsetOfMaxTimestamp(_)
-        | ShardQuery::Changed(_) => return None,
+        | ShardQuery::Changed(_)
+        | ShardQuery::StableChanged(_) => return None,
     })
 }

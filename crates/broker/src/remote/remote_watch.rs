@@ -8,14 +8,14 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::{HashMap, HashSet, PartitionId, ShardId};
+use base::{ClusterLevel, HashMap, HashSet, Level, PartitionId, ShardId};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use shard::LocalShard;
 use shard::watch::Watchers;
 use shard_peers::Remote;
-use shard_peers::bounds::Bounds;
+use shard_peers::bounds::{Bounds, LogRange};
 use shard_peers::shard_query::{ASKED_AT_ONCE_MAX, ShardQuery, ShardQueryReply, WAITS_FOR};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
@@ -32,7 +32,12 @@ const SEPARATE_QUERIES_MAX: usize = 8;
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs until the shards are gone. The first of them is the catalog's.
-pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers: Arc<Watchers>) {
+pub(crate) async fn run(
+    remote: Remote,
+    level: Arc<ClusterLevel>,
+    shards: Vec<Weak<LocalShard>>,
+    watchers: Arc<Watchers>,
+) {
     let mut known: HashMap<PartitionId, Option<Bounds>> = HashMap::default();
     let mut pending = PendingQueries::default();
     let mut answers: FuturesUnordered<BoxFuture<'static, (u64, Changes)>> = FuturesUnordered::new();
@@ -47,7 +52,9 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers:
             for (number, dropped, ids) in pending.add(shard.id(), ids) {
                 let bounds = |id: PartitionId| (id, known.get(&id).copied().flatten());
                 let watched_ids = ids.into_iter().map(bounds).collect();
-                let query = changed(remote.clone(), Arc::clone(shard), watched_ids);
+                let has_stable_ends = level.now() >= Level::TRANSACTIONS;
+                let (remote, shard) = (remote.clone(), Arc::clone(shard));
+                let query = changed(remote, shard, has_stable_ends, watched_ids);
                 answers.push(until(dropped, query).map(move |it| (number, it)).boxed());
             }
         }
@@ -167,15 +174,25 @@ fn watched_elsewhere<'a>(
 async fn changed(
     remote: Remote,
     shard: Arc<LocalShard>,
+    has_stable_ends: bool,
     watched_ids: Vec<(PartitionId, Option<Bounds>)>,
 ) -> Changes {
     // For a partition without known bounds the leader replies at once.
     let ids: Vec<PartitionId> = watched_ids.iter().map(|(id, _)| *id).collect();
     let part = |reply| match reply {
-        ShardQueryReply::Bounds(bounds) if bounds.len() == ids.len() => Some(bounds),
+        ShardQueryReply::StableBounds(bounds) if bounds.len() == ids.len() => Some(bounds),
+        ShardQueryReply::Bounds(ranges) if ranges.len() == ids.len() => {
+            Some(ranges.into_iter().map(|range| range.map(Bounds::from)).collect())
+        }
         _ => None,
     };
-    let query = ShardQuery::Changed(watched_ids);
+    let query = match has_stable_ends {
+        true => ShardQuery::StableChanged(watched_ids),
+        false => {
+            let range = |(id, bounds): (_, Option<Bounds>)| (id, bounds.map(LogRange::from));
+            ShardQuery::Changed(watched_ids.into_iter().map(range).collect())
+        }
+    };
     let reply = query_leader_for(Some(&remote), &shard, &query, WAITS_FOR * 2, part).await;
     drop(shard);
     match reply {

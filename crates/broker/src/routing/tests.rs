@@ -9,7 +9,6 @@ use bytes::BytesMut;
 use machine::{CommitOffset, NewTopic, Refusal};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use shard::append::{AppendBatch, AppendedBatch};
-use shard::journal_batches::batches_in;
 use world::{Entropy, OsEntropy, SimulatedDisk, World};
 
 use crate::{Broker, BrokerOptions, OpenError};
@@ -50,7 +49,7 @@ async fn append(broker: &Broker, batches: Vec<AppendBatch>) -> Vec<Offset> {
 async fn values(broker: &Broker, partition: PartitionId) -> Vec<String> {
     let read = broker.read_batches(partition, 0, 1 << 20).await.expect("there");
     let mut values = Vec::new();
-    for found in batches_in(&read.records) {
+    for found in read.iter() {
         let (_, bytes) = found.expect("a batch");
         let batch = record::SharedBatch::decode(&bytes).expect("records");
         for record in batch.records().map(|it| it.expect("a record")) {

@@ -30,21 +30,27 @@ pub struct Producer {
 }
 
 impl ShardClient<'_> {
-    /// Returns the start and end of each partition.
+    /// Returns the start and ends of each partition.
     #[tasks::boxed]
     pub async fn bounds(
         &self,
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<Bounds>>, Unavailable> {
         let elsewhere = RemoteQuery {
-            query: ShardQuery::Bounds,
+            query: match self.broker.knows_transactions() {
+                true => ShardQuery::StableBounds,
+                false => ShardQuery::Bounds,
+            },
             reply: |reply| match reply {
-                ShardQueryReply::Bounds(bounds) => Some(bounds),
+                ShardQueryReply::StableBounds(bounds) => Some(bounds),
+                ShardQueryReply::Bounds(ranges) => {
+                    Some(ranges.into_iter().map(|range| range.map(Bounds::from)).collect())
+                }
                 _ => None,
             },
         };
-        let bounds = |partition: &Partition, _: &PartitionId| Bounds::of(partition);
-        self.query_each(partitions, |id| *id, bounds, elsewhere).await
+        let bounds = |_: &LocalShard, rows: &Rows, id: &PartitionId| Bounds::known(rows, *id);
+        self.query(partitions, |id| Some(*id), bounds, elsewhere).await
     }
 
     /// Returns the leader epoch in which each offset was, or will be, written; -1 before the first record.

@@ -1,5 +1,6 @@
 //! Nodes with several shards, one of which sends to another: each test reads the logs of both.
 
+mod committed_reads;
 mod copies;
 mod crashes;
 mod dead_letters;
@@ -9,6 +10,7 @@ mod full_outboxes;
 mod moves;
 mod record_ids;
 mod rewrites;
+mod transactions;
 mod transfers;
 
 use std::collections::BTreeMap;
@@ -110,7 +112,7 @@ async fn append(broker: &Broker, partition: PartitionId, values: &[String]) {
 async fn values(broker: &Broker, partition: PartitionId) -> Vec<String> {
     let (mut values, mut offset) = (Vec::new(), 0);
     loop {
-        let read = broker.read_batches(partition, offset, 8 << 20).await.expect("there");
+        let read = broker.read_raw_batches(partition, offset, 8 << 20).await.expect("there");
         for found in batches_in(&read.records) {
             let (header, bytes) = found.expect("a batch");
             offset = header.base_offset + header.last_offset_delta as u64 + 1;

@@ -163,7 +163,7 @@ async fn topic_is_consumed_by_several_groups_and_by_offset_concurrently() {
     first.accept(&held).await;
     assert_eq!(texts(&second.next(2).await), ["v0", "v1"]);
     let partition = PartitionId::new(topic, 0);
-    let read = node.broker.read_batches(partition, 0, 1 << 20).await.expect("reads");
+    let read = node.broker.read_raw_batches(partition, 0, 1 << 20).await.expect("reads");
     assert_eq!(read.high_watermark, 2);
     assert!(!read.records.is_empty());
     node.broker.shutdown().await;

@@ -58,7 +58,8 @@ impl Node {
 
     pub(crate) async fn reads_to_the_end(&self, partition: PartitionId, end: u64) {
         for offset in 0..end {
-            let read = self.broker.read_batches(partition, offset, 1 << 20).await.expect("reads");
+            let read =
+                self.broker.read_raw_batches(partition, offset, 1 << 20).await.expect("reads");
             let last = read.records.last().expect("a batch that reaches the end");
             assert_eq!(next_offset(last), end, "read from {offset}");
         }
@@ -86,7 +87,7 @@ impl Node {
         let mut offset = from;
         loop {
             let batches =
-                self.broker.read_batches(partition, offset, 1 << 20).await.expect("reads");
+                self.broker.read_raw_batches(partition, offset, 1 << 20).await.expect("reads");
             if batches.records.is_empty() {
                 return values;
             }

@@ -105,7 +105,7 @@ async fn watch_of_the_log_end_is_woken_by_the_next_record() {
         let watch = broker.watch();
         watch.add(partition);
         watch.ready().await;
-        (watch.take_ready(), broker.read_batches(partition, 0, 1 << 20).await)
+        (watch.take_ready(), broker.read_raw_batches(partition, 0, 1 << 20).await)
     });
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(!waiting.is_finished());
@@ -115,7 +115,7 @@ async fn watch_of_the_log_end_is_woken_by_the_next_record() {
     assert_eq!((woken, batches.high_watermark), (vec![partition], 1));
     assert_eq!(records(&batches.records[0]), vec![(0, "now".to_string())]);
 
-    let nothing = node.broker.read_batches(partition, 1, 1 << 20).await;
+    let nothing = node.broker.read_raw_batches(partition, 1, 1 << 20).await;
     assert!(nothing.expect("an empty answer").records.is_empty());
     node.broker.shutdown().await;
 }
@@ -133,9 +133,9 @@ async fn unknown_partitions_and_offsets_beyond_the_end_are_reported() {
     let answers = answers.await;
     assert_eq!(answers[0], Err(AppendError::UnknownPartition(nowhere)));
     assert_eq!(answers[1].as_ref().expect("its neighbour is taken").base_offset, 0);
-    let missing = node.broker.read_batches(nowhere, 0, 1).await;
+    let missing = node.broker.read_raw_batches(nowhere, 0, 1).await;
     assert!(matches!(missing, Err(FetchError::UnknownPartition(_))));
-    let beyond = node.broker.read_batches(partition, 2, 1).await;
+    let beyond = node.broker.read_raw_batches(partition, 2, 1).await;
     assert!(matches!(beyond, Err(FetchError::OffsetOutOfRange { end: 1, .. })));
     node.broker.shutdown().await;
 }

@@ -40,7 +40,7 @@ impl Cluster {
 
     /// The values of a partition, as a node reads them.
     async fn read(&self, node: u32, index: u32, from: u64) -> Vec<String> {
-        let read = self.broker(node).read_known_batches(self.partition(index), from, 1 << 20);
+        let read = self.broker(node).read_known_raw_batches(self.partition(index), from, 1 << 20);
         let read = timeout(SOON, read).await.expect("it is answered").expect("it is read");
         let mut values = Vec::new();
         for batch in batches_in(&read.records) {
@@ -66,7 +66,7 @@ async fn partitions_are_readable_at_a_node_without_a_replica() {
         let broker = cluster.broker(outsider);
         assert_eq!(broker.bounds(all[index as usize]), None, "it has nothing itself");
         let bounds = broker.bounds_of(all[index as usize]).await.expect("the leader says it");
-        assert_eq!(bounds, Some(Bounds { log_start: 0, end: count }));
+        assert_eq!(bounds, Some(Bounds { log_start: 0, stable: count, end: count }));
         assert_eq!(cluster.read(outsider, index, 0).await, values(0..count as usize));
         assert_eq!(cluster.read(outsider, index, count).await, values(0..0));
         let id = all[index as usize];
@@ -74,7 +74,7 @@ async fn partitions_are_readable_at_a_node_without_a_replica() {
         assert_eq!(at, Some(0));
         let newest = broker.known_offset_of_max_timestamp(id).await.expect("it is found");
         assert_eq!(newest.map(|at| at.offset), Some(0));
-        let beyond = broker.read_known_batches(id, count + 1, 1 << 20).await;
+        let beyond = broker.read_known_raw_batches(id, count + 1, 1 << 20).await;
         assert!(matches!(beyond, Err(broker::FetchError::OffsetOutOfRange { .. })), "{beyond:?}");
     }
     let unknown = PartitionId::new(cluster.topic, 7);
@@ -189,7 +189,7 @@ async fn requests_go_to_the_next_leader_and_fail_without_one() {
     cluster.kill(first);
     let found = async || {
         let bounds = cluster.broker(outsider).bounds_of(id).await;
-        bounds.is_ok_and(|it| it == Some(Bounds { log_start: 0, end: 4 }))
+        bounds.is_ok_and(|it| it == Some(Bounds { log_start: 0, stable: 4, end: 4 }))
     };
     wait_for(found, || "the next leader".to_owned()).await;
     assert_eq!(cluster.read(outsider, 0, 0).await, values(0..4));
@@ -203,7 +203,7 @@ async fn requests_go_to_the_next_leader_and_fail_without_one() {
     assert!(matches!(why, Unavailable::NotLeader | Unavailable::Unanswered), "{why}");
     let progress = broker.shards().lease_progress(cluster.group, &[0]).await;
     assert!(progress.is_err(), "{progress:?}");
-    assert!(broker.read_known_batches(id, 0, 1 << 20).await.is_err());
+    assert!(broker.read_known_raw_batches(id, 0, 1 << 20).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -223,7 +223,7 @@ async fn member_that_learns_of_its_removal_queries_the_leader() {
     broker.receive_led_groups(leader.into(), vec![without.clone()]);
     wait_for(async || !broker.is_member(shard), || "it is told".to_owned()).await;
     let bounds = broker.bounds_of(id).await.expect("the leader says it");
-    assert_eq!(bounds, Some(Bounds { log_start: 0, end: 3 }));
+    assert_eq!(bounds, Some(Bounds { log_start: 0, stable: 3, end: 3 }));
     assert_eq!(broker.shards().live_bytes_here(&[id]), [None]);
     // Gossip of an older term is ignored.
     without.term -= 1;

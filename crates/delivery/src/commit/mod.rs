@@ -288,7 +288,10 @@ impl From<UnitContent> for Unit {
             _ => Vec::new(),
         };
         let settles_of = |CommandsElsewhere { commands, preparation }| {
-            let settles = |MessageCommand::Settle { settles }| settles;
+            let settles = |command| match command {
+                MessageCommand::Settle { settles } => settles,
+                MessageCommand::EndTransaction(_) => Vec::new(),
+            };
             let settles = commands.into_iter().flat_map(settles).collect();
             SettlesElsewhere { settles, preparation }
         };

@@ -257,7 +257,7 @@ impl Driver {
             groups,
             sessions: Sessions::resume(sessions, shard.role().shard()),
             suspended: SuspendedSessions::default(),
-            reader: Reader::new(shard.journal.clone(), cpu, facts),
+            reader: Reader::new(Arc::clone(shard), cpu, facts),
             commits: Commits::new(requests.clone()),
             dead_letters: DeadLetterQueue::new(Arc::clone(shard), Arc::clone(&handle.routers)),
             transfers: Transfers::default(),

@@ -4,7 +4,7 @@ use base::{LeaseGroupId, Offset, PartitionId};
 use dispatch::{Assignment, Settlement};
 
 use super::Driver;
-use crate::reading::{READ_RETRY_DELAY_MS, Read, ReadDone, ReadPurpose};
+use crate::reading::{CommittedBatches, READ_RETRY_DELAY_MS, Read, ReadDone, ReadPurpose};
 
 impl Driver {
     /// Starts reads for the engine's wants, one per partition. Records that became due are wanted a few at a
@@ -31,8 +31,8 @@ impl Driver {
 
     pub(super) fn on_read(&mut self, (read, result): ReadDone) {
         let Read { partition, from, purpose, .. } = read;
-        if let Ok(batches) = &result {
-            self.reader.keep(partition, batches);
+        if let Ok(read) = &result {
+            self.reader.keep(partition, &read.batches);
         }
         let ReadPurpose::Scan { group: id, engine, up_to } = purpose else {
             self.reader.on_record_read(partition, from, result.is_err());
@@ -49,8 +49,8 @@ impl Driver {
         group.reads -= 1;
         let index = partition.index;
         match result {
-            Ok(batches) => {
-                let read_to = batches.last().map_or(up_to, |last| last.header().next_offset());
+            Ok(CommittedBatches { batches, next }) => {
+                let read_to = next.unwrap_or(up_to);
                 if let Some(last) = batches.last() {
                     group.record_bytes = last.bytes() / last.len().max(1);
                 }

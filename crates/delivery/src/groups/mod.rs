@@ -384,7 +384,7 @@ impl Groups {
 
     // --------------------------------------------------------------------------------- changes of groups
 
-    /// Applies new start and end offsets of partitions since the last call. After this every acknowledged
+    /// Applies new start offsets and stable ends of partitions since the last call. After this every acknowledged
     /// record is found: the watch is marked before the producer's reply. `serving` is being served, and is not
     /// queued again for it.
     pub(crate) fn on_appended(&mut self, serving: Option<LeaseGroupId>) {
@@ -392,7 +392,8 @@ impl Groups {
         let bounds: Vec<(PartitionId, Offset, Offset)> = self.shard.read(|state| {
             let found = ready.into_iter().filter_map(|id| {
                 let partition = state.rows.partition(id)?;
-                Some((id, partition.log_start(), partition.next_offset()))
+                let end = state.rows.transactions().stable_end(id, partition.next_offset());
+                Some((id, partition.log_start(), end))
             });
             found.collect()
         });

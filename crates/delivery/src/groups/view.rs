@@ -1,5 +1,6 @@
 //! Lease groups by their durable state.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId, Stripe};
@@ -27,15 +28,20 @@ impl SeenBefore {
     }
 }
 
-/// A partition's durable state in the group.
-fn start(progress: &Progress, partition: &Partition, seen_below: Offset) -> PartitionStart {
+/// A partition's durable state in the group. Its records end at the stable end; a seek may have gone beyond that.
+fn start(
+    progress: &Progress,
+    partition: &Partition,
+    stable_end: Offset,
+    seen_below: Offset,
+) -> PartitionStart {
     PartitionStart {
         floor: progress.floor(),
         settled: progress.settled_above(),
         attempts: progress.attempts().collect(),
         seen_below,
         log_start: partition.log_start(),
-        end: partition.next_offset(),
+        end: stable_end.max(progress.floor()),
     }
 }
 
@@ -60,6 +66,8 @@ pub(crate) struct GroupView {
     pub(crate) stripe: Stripe,
     /// `None` while the shard has none: the topic grew or is new, and the shard has not applied that yet.
     rows: Option<(Arc<GroupRows>, Arc<TopicRows>)>,
+    /// First offset of the earliest open transaction of each partition that has one.
+    first_open: BTreeMap<PartitionId, Offset>,
     /// With the difference between leader epochs and terms, for each partition here.
     seen: Option<(SeenBefore, Vec<i32>)>,
 }
@@ -73,7 +81,8 @@ impl GroupView {
             let rows = state.rows.shared_lease_group(id).zip(state.rows.shared_topic(topic.id));
             let of_topic = || topic.placement.stripe_of(shard_id);
             let stripe = rows.as_ref().map(|(_, rows)| rows.stripe()).or_else(of_topic)?;
-            Some(Self { group, topic, stripe, rows, seen: None })
+            let first_open = state.rows.transactions().first_open_of(topic.id).collect();
+            Some(Self { group, topic, stripe, rows, first_open, seen: None })
         })
     }
 
@@ -95,8 +104,13 @@ impl GroupView {
                 seen.below(partition, bases.get(row).copied().unwrap_or(0))
             };
             let seen_below = self.seen.as_ref().map_or(0, below);
-            (id, start(progress, partition, seen_below))
+            (id, start(progress, partition, self.stable_end(id, partition), seen_below))
         })
+    }
+
+    fn stable_end(&self, id: PartitionId, partition: &Partition) -> Offset {
+        let end = partition.next_offset();
+        self.first_open.get(&id).map_or(end, |first| end.min(*first))
     }
 
     /// Number of its partitions here.
@@ -115,7 +129,9 @@ impl GroupView {
     /// Durable state of a partition in the group. No record counts as delivered before.
     pub(crate) fn start(&self, index: u32) -> Option<PartitionStart> {
         let (group, topic) = self.rows.as_ref()?;
-        Some(start(group.row(self.stripe.row(index)?)?, topic.partition(index)?, 0))
+        let partition = topic.partition(index)?;
+        let stable_end = self.stable_end(PartitionId::new(self.topic.id, index), partition);
+        Some(start(group.row(self.stripe.row(index)?)?, partition, stable_end, 0))
     }
 }
 

@@ -15,6 +15,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use journal::error::ReadError;
 use journal::{Journal, StoredBatches};
 use record::{SharedBatch, SharedRecord};
+use shard::Shard;
+use shard::committed::ReadView;
 use shard::cpu::CpuPool;
 use shard::journal_batches::batches_in;
 use tasks::Task;
@@ -50,10 +52,20 @@ pub(crate) struct Read {
     pub(crate) purpose: ReadPurpose,
 }
 
-pub(crate) type ReadDone = (Read, Result<Vec<Arc<SharedBatch>>, ReadError>);
+pub(crate) type ReadDone = (Read, Result<CommittedBatches, ReadError>);
 
-/// Batches from the one with `read.from` on, or from the next one after it; none at the end.
-async fn read(journal: Journal, cpu: CpuPool, read: Read) -> ReadDone {
+/// Batches of committed records.
+#[derive(Debug, Default)]
+pub(crate) struct CommittedBatches {
+    pub(crate) batches: Vec<Arc<SharedBatch>>,
+    /// Offset after the last batch that was read: a batch here, a marker or an aborted batch. `None`: there was none.
+    pub(crate) next: Option<Offset>,
+}
+
+/// Committed records from the batch with `read.from` on, or from the next one after it; none at the stable end.
+/// `view`: the partition's transactions when the read began; `None` if the partition is gone.
+async fn read(journal: Journal, cpu: CpuPool, read: Read, view: Option<ReadView>) -> ReadDone {
+    let Some(view) = view else { return (read, Ok(CommittedBatches::default())) };
     let found = journal.read(read.partition.stream(), read.from, read.bytes_max).await;
     let pieces = match found {
         Ok(pieces) => pieces,
@@ -64,21 +76,30 @@ async fn read(journal: Journal, cpu: CpuPool, read: Read) -> ReadDone {
     let partition = read.partition;
     let batches = if packed {
         // Decompression takes CPU time that the loop must not spend.
-        cpu.run_as(Task::DeliveryDecoding, move || decode(partition, &pieces)).await
+        cpu.run_as(Task::DeliveryDecoding, move || decode(partition, &pieces, &view)).await
     } else {
-        decode(partition, &pieces)
+        decode(partition, &pieces, &view)
     };
     (read, Ok(batches))
 }
 
 /// Decodes batches up to [`LEASE_READ_UNPACKED_BYTES`] decompressed, at least one: a stored megabyte may be
 /// gigabytes.
-fn decode(partition: PartitionId, pieces: &[StoredBatches]) -> Vec<Arc<SharedBatch>> {
+fn decode(partition: PartitionId, pieces: &[StoredBatches], view: &ReadView) -> CommittedBatches {
     let mut batches: Vec<Arc<SharedBatch>> = Vec::new();
-    let mut unpacked = 0;
+    let (mut unpacked, mut next) = (0, None);
     for batch in batches_in(pieces) {
         if unpacked >= LEASE_READ_UNPACKED_BYTES {
             break;
+        }
+        if let Ok((header, _)) = &batch {
+            if header.next_offset() > view.stable_end() {
+                break;
+            }
+            next = Some(header.next_offset());
+            if view.is_skipped(header) {
+                continue;
+            }
         }
         let decoded = batch
             .and_then(|(header, bytes)| SharedBatch::decode_at(&bytes, Some(header.base_offset)));
@@ -94,7 +115,7 @@ fn decode(partition: PartitionId, pieces: &[StoredBatches]) -> Vec<Arc<SharedBat
             }
         }
     }
-    batches
+    CommittedBatches { batches, next }
 }
 
 impl Read {
@@ -125,7 +146,7 @@ pub(crate) enum RecordLookup {
 
 /// The batches in memory, and the reads in flight.
 pub(crate) struct Reader {
-    journal: Journal,
+    shard: Arc<Shard>,
     /// Not the pool of producers: a read would queue behind all of them.
     cpu: CpuPool,
     batches: Batches,
@@ -138,9 +159,9 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(journal: Journal, cpu: CpuPool, facts: Facts) -> Self {
+    pub(crate) fn new(shard: Arc<Shard>, cpu: CpuPool, facts: Facts) -> Self {
         Self {
-            journal,
+            shard,
             cpu,
             batches: Batches::default(),
             facts,
@@ -210,7 +231,11 @@ impl Reader {
     }
 
     fn reading(&self, what: Read) -> BoxFuture<'static, ReadDone> {
-        read(self.journal.clone(), self.cpu.clone(), what).boxed()
+        let view = self.shard.read(|state| {
+            let found = state.rows.known(what.partition)?;
+            Some(ReadView::of(state.rows, what.partition, found))
+        });
+        read(self.shard.journal.clone(), self.cpu.clone(), what, view).boxed()
     }
 
     /// Whether any read is in flight.
@@ -264,6 +289,8 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use base::TopicId;
+    use machine::rows::transactions::partition::AbortedRange;
+    use record::marker::Marker;
     use record::{BatchBuilder, BatchOptions, Compression};
 
     use super::*;
@@ -280,8 +307,42 @@ mod tests {
         };
         let pieces: Vec<StoredBatches> = (0..20).map(bomb).collect();
         assert!(pieces.iter().map(|it| it.bytes.len()).sum::<usize>() < LEASE_READ_BYTES);
-        let batches = decode(PartitionId::new(TopicId(1), 0), &pieces);
-        assert_eq!(batches.len(), 2);
-        assert_eq!(batches[1].header().base_offset, 1);
+        let view = ReadView::received(20, Vec::new());
+        let read = decode(PartitionId::new(TopicId(1), 0), &pieces, &view);
+        assert_eq!(read.batches.len(), 2);
+        assert_eq!(read.batches[1].header().base_offset, 1);
+        assert_eq!(read.next, Some(2));
+    }
+
+    #[test]
+    fn read_passes_over_markers_and_aborted_batches_up_to_the_stable_end() {
+        let batch = |base_offset: u64, producer_id: i64| {
+            let options = BatchOptions {
+                producer_id,
+                producer_epoch: 0,
+                base_sequence: 0,
+                transactional: true,
+                ..BatchOptions::default()
+            };
+            let mut builder = BatchBuilder::new(options);
+            builder.push(0, None, Some(b"it"), &[]).expect("it fits");
+            StoredBatches { base_offset: Some(base_offset), bytes: builder.finish().into() }
+        };
+        let marker =
+            Marker { producer_id: 7, producer_epoch: 0, commit: false, coordinator_epoch: 0 };
+        let marker = StoredBatches { base_offset: Some(2), bytes: marker.build(0).1.into() };
+        let aborted = AbortedRange { producer: 7, first: 0, last: 2 };
+        let view = ReadView::received(4, vec![aborted]);
+        let partition = PartitionId::new(TopicId(1), 0);
+        let offsets = |read: &CommittedBatches| {
+            read.batches.iter().map(|it| it.header().base_offset).collect::<Vec<_>>()
+        };
+        let pieces = [batch(0, 7), batch(1, 8), marker, batch(3, 9), batch(4, 7)];
+        let read = decode(partition, &pieces, &view);
+        assert_eq!((offsets(&read), read.next), (vec![1, 3], Some(4)));
+        let read = decode(partition, &pieces[2..3], &view);
+        assert_eq!((offsets(&read), read.next), (vec![], Some(3)));
+        let read = decode(partition, &pieces[4..], &view);
+        assert_eq!((offsets(&read), read.next), (vec![], None));
     }
 }

@@ -261,7 +261,7 @@ impl TopicPresence for Broker {
 pub(crate) async fn values(broker: &Broker, partition: PartitionId) -> Vec<String> {
     let (mut values, mut offset) = (Vec::new(), 0);
     loop {
-        let read = match broker.read_batches(partition, offset, 8 << 20).await {
+        let read = match broker.read_raw_batches(partition, offset, 8 << 20).await {
             Ok(read) => read,
             // The node was just elected, or the data is damaged and under repair.
             Err(FetchError::Unavailable(_) | FetchError::Storage(_)) => {

@@ -160,7 +160,7 @@ async fn recovery_makes_shards_ahead_of_the_catalog_agree_with_it() {
     for number in 0..PARTITIONS {
         let partition = PartitionId::new(made, number);
         cluster.append_at_leader(partition, "new").await;
-        let read = cluster.broker(1).read_batches(partition, 0, 1 << 20).await.expect("read");
+        let read = cluster.broker(1).read_raw_batches(partition, 0, 1 << 20).await.expect("read");
         assert_eq!(read.high_watermark, 1);
     }
 }

@@ -10,7 +10,7 @@ use machine::rows::topic::TopicRows;
 use machine::{CommittedOffset, Group, Partition, Rows};
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::Bounds;
+use crate::bounds::LogRange;
 
 /// All facts about a group with committed offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ impl GroupFacts {
 /// Facts of a shard about a partition that moves from it, or to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MoveFacts {
-    pub bounds: Option<Bounds>,
+    pub bounds: Option<LogRange>,
     /// Phase of the move in its source.
     pub phase: Option<Phase>,
     /// Progress of the move in its target.
@@ -40,7 +40,7 @@ impl MoveFacts {
         let leaving = rows.topic(partition.topic).and_then(|topic| topic.leaving(partition.index));
         let import = rows.import(partition).filter(|import| import.id == id);
         Self {
-            bounds: rows.partition(partition).map(Bounds::of),
+            bounds: rows.partition(partition).map(LogRange::of),
             phase: leaving.filter(|leaving| leaving.id == id).map(|leaving| leaving.phase),
             next: import.map(|import| import.next),
         }

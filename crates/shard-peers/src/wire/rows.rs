@@ -35,10 +35,11 @@ pub(crate) fn decode_rows_reply(
 mod tests {
     use base::{Offset, PartitionId, TopicId};
     use links::NodeId;
+    use machine::rows::transactions::partition::AbortedRange;
 
     use super::super::{DecodedRequest, decode};
     use super::*;
-    use crate::bounds::Bounds;
+    use crate::bounds::{Bounds, LogRange};
 
     fn received(message: Message) -> ReceivedMessage {
         ReceivedMessage { head: message.head, body: message.body.concat().into() }
@@ -54,10 +55,27 @@ mod tests {
             panic!("it is not understood");
         };
         assert_eq!(arrived, question);
-        let told = ShardQueryReply::Read(Bounds { log_start: 1, end: 12 });
-        let body = vec![Bytes::from_static(b"a"), Bytes::from_static(b"bc")];
-        let reply = received(encode_rows_reply(Ok((told.clone(), body))));
-        assert_eq!(decode_rows_reply(reply), Ok((told, Bytes::from_static(b"abc"))));
+        let aborted = vec![AbortedRange { producer: 5, first: 3, last: 7 }];
+        let bounds = Bounds { log_start: 1, stable: 9, end: 12 };
+        let told =
+            [ShardQueryReply::Read(bounds.into()), ShardQueryReply::ReadStable { bounds, aborted }];
+        for told in told {
+            let body = vec![Bytes::from_static(b"a"), Bytes::from_static(b"bc")];
+            let reply = received(encode_rows_reply(Ok((told.clone(), body))));
+            assert_eq!(decode_rows_reply(reply), Ok((told, Bytes::from_static(b"abc"))));
+        }
+    }
+
+    #[test]
+    fn replies_below_the_level_of_transactions_keep_their_form() {
+        let range = LogRange { log_start: 1, end: 12 };
+        let encoded = |reply: ShardQueryReply| postcard::to_stdvec(&reply).expect("it has a form");
+        assert_eq!(encoded(ShardQueryReply::Bounds(vec![Some(range), None])), [0, 2, 1, 1, 12, 0]);
+        assert_eq!(encoded(ShardQueryReply::Read(range)), [14, 1, 12]);
+        let partition = PartitionId::new(TopicId(3), 7);
+        let changed = ShardQuery::Changed(vec![(partition, Some(range))]);
+        let encoded = postcard::to_stdvec(&changed).expect("it has a form");
+        assert_eq!(encoded, [17, 1, 3, 7, 1, 1, 12]);
     }
 
     #[test]

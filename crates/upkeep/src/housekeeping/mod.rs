@@ -11,6 +11,7 @@
 //! * `retention`: records that are too old or too many
 //! * `compaction`: replaced records, and `outlook`: when a pass is due
 //! * `shard::state_machine::changes`, `due`: the partitions that these examine, so that idle ones cost nothing
+//! * `transactions`: transactions past their timeout
 //! * `record_ids`: ids outside their window
 //! * `survey`: all partitions, in steps
 //! * `space`: when space is reclaimed
@@ -24,6 +25,7 @@ mod record_ids;
 mod retention;
 mod space;
 mod survey;
+mod transactions;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -48,6 +50,8 @@ use crate::limits::TAIL_CACHE_AGE_MAX;
 
 /// Producers expire after a day or so; an hour more or less does not matter.
 const PRODUCERS_EVERY: Duration = Duration::from_secs(60 * 60);
+/// Time after which an unused transactional id is forgotten (Kafka's `transactional.id.expiration.ms`).
+const TRANSACTIONAL_IDS_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Number of new log starts in one command.
 const STARTS_PER_COMMAND: usize = 10_000;
 
@@ -123,6 +127,7 @@ impl Housekeeping {
         }
         let leads = self.leads(shard);
         self.record_ids.forget(shard, Instant::now()).await;
+        transactions::abort_expired(shard).await;
         let (retention, compaction) = self.examine(shard, changed, leads).await;
         let space = self.space.is_due(Instant::now());
         if space {
@@ -257,6 +262,7 @@ async fn forget_producers(shard: &LocalShard) {
     if let Err(error) = shard.execute(Command::ExpireProducers { before_ms }).await {
         tracing::warn!(%error, "silent producers could not be forgotten");
     }
+    transactions::forget_unused(shard, TRANSACTIONAL_IDS_KEPT.as_millis() as i64).await;
 }
 
 #[cfg(test)]

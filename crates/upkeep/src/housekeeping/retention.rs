@@ -93,6 +93,8 @@ impl Findings {
 struct PartitionRetention {
     partition: PartitionId,
     log_start: Offset,
+    /// Records of open transactions are not deleted.
+    stable_end: Offset,
     bytes: Option<u64>,
     keep_ms: Option<i64>,
 }
@@ -144,6 +146,11 @@ impl Retention {
                     self.moments.set(partition, Some(now + RETRY_DELAY));
                     None
                 });
+                if start.is_some_and(|start| start > kept.stable_end) {
+                    // The rest is deleted once the transaction has ended.
+                    self.moments.set(kept.partition, Some(now + RETRY_DELAY));
+                }
+                let start = start.map(|start| start.min(kept.stable_end));
                 if let Some(start) = start.filter(|start| *start > kept.log_start) {
                     round.starts.push((kept.partition, start));
                 }
@@ -176,6 +183,7 @@ impl Retention {
                 applies.then(|| PartitionRetention {
                     partition,
                     log_start: row.log_start(),
+                    stable_end: state.rows.transactions().stable_end(partition, row.next_offset()),
                     bytes,
                     keep_ms,
                 })

@@ -11,7 +11,6 @@ use record::SharedBatch;
 use shard::delivery::history::SessionUser;
 use shard::delivery::trace_queue::{is_in_share, share};
 use shard::error::FetchError;
-use shard::journal_batches::batches_in;
 use tokio::sync::Semaphore;
 use world::Instant;
 
@@ -86,7 +85,7 @@ impl Broker {
         loop {
             let Some(bounds) = self.bounds_of(trace).await? else { return Ok(found) };
             next = next.max(bounds.log_start);
-            if next >= bounds.end {
+            if next >= bounds.stable {
                 return Ok(found);
             }
             if left == 0 || Instant::now() >= until {
@@ -99,8 +98,7 @@ impl Broker {
                 Err(FetchError::OffsetOutOfRange { .. }) => continue,
                 read => read?,
             };
-            let before = next;
-            for batch in batches_in(&read.records) {
+            for batch in read.iter() {
                 let storage = |error: record::BatchError| FetchError::Storage(error.to_string());
                 let (header, bytes) = batch.map_err(storage)?;
                 left = left.saturating_sub(bytes.len());
@@ -113,12 +111,8 @@ impl Broker {
                         found.add(record.value.unwrap_or_default(), partition, offset);
                     }
                 }
-                next = next.max(header.next_offset());
             }
-            if next == before {
-                // Compaction removed all records in this range.
-                next = read.high_watermark.max(next + 1);
-            }
+            next = read.next_offset();
         }
     }
 }

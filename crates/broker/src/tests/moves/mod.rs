@@ -118,7 +118,7 @@ async fn partition_moves_while_it_is_written_and_read() {
             let now = broker.leaders(partition.topic).of(partition.index).epoch;
             assert!(now >= epoch, "leader epochs only rise: {now} after {epoch}");
             epoch = now;
-            match broker.read_batches(partition, end, 1 << 20).await {
+            match broker.read_raw_batches(partition, end, 1 << 20).await {
                 Ok(read) => {
                     assert!(read.high_watermark >= end, "nothing that was read is gone");
                     end = read.high_watermark;
@@ -211,7 +211,7 @@ async fn handed_over_partition_is_served_once_the_catalog_has_its_place() {
     .await;
     let answer = broker.append(vec![batch(&[partition], &["b".to_owned()])]).await.remove(0);
     assert_eq!(answer, Err(AppendError::Moving(partition)));
-    let read = broker.read_batches(partition, 0, 1 << 20).await.map(|read| read.high_watermark);
+    let read = broker.read_raw_batches(partition, 0, 1 << 20).await.map(|read| read.high_watermark);
     assert_eq!(read, Err(FetchError::Unavailable(Unavailable::NotLeader)));
     // The move cannot be cancelled.
     broker.cancel_moves(partition.topic, vec![0]).await.expect("it moves");
@@ -228,7 +228,7 @@ async fn handed_over_partition_is_served_once_the_catalog_has_its_place() {
 async fn values_from(broker: &Broker, partition: PartitionId, start: u64) -> Vec<String> {
     let (mut all, mut offset) = (Vec::new(), start);
     loop {
-        let read = broker.read_batches(partition, offset, 8 << 20).await.expect("there");
+        let read = broker.read_raw_batches(partition, offset, 8 << 20).await.expect("there");
         for found in batches_in(&read.records) {
             let (header, bytes) = found.expect("a batch");
             let batch = record::SharedBatch::decode(&bytes).expect("records");

@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use base::PartitionId;
-use broker::StoredBatches;
 use tokio::time::{sleep, timeout};
 
 use super::producers::{PARTITIONS, topic};
 use crate::cluster::Shared;
 use crate::random::Random;
-use crate::reading::sent_of_batches;
+use crate::reading::{own_bytes, sent_of_batches};
 use crate::verdict::Invariant;
 
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
@@ -33,7 +32,7 @@ pub(crate) async fn read(shared: Shared, mut random: Random) {
         let Ok(Ok(batches)) = timeout(ANSWERED_WITHIN, read).await else { continue };
         drop(broker);
         let state = shared.lock();
-        for bytes in batches.records.into_iter().map(StoredBatches::into_bytes) {
+        for bytes in batches.iter().filter_map(Result::ok).map(own_bytes) {
             match sent_of_batches(&bytes) {
                 Ok(found) => {
                     if let Err(violation) = state.history.check_some(partition.index, &found) {

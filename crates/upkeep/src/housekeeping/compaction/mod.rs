@@ -8,6 +8,8 @@
 //! batch, and is dropped by the first pass after that horizon, so that consumers who follow
 //! closely still see the deletion.
 //!
+//! No pass goes beyond the stable end. Records of aborted transactions are dropped, and markers stay.
+//!
 //! The last batch of a partition stays, empty if need be: consumers that read up to the end offset
 //! have to find a batch that reaches it.
 //!
@@ -31,6 +33,7 @@ use std::time::Duration;
 use base::{HashMap, PartitionId, TopicId};
 use machine::Command;
 use shard::LocalShard;
+use shard::committed::ReadView;
 use shard::error::ExecuteError;
 use shard::state_machine::changes::Change;
 use tasks::Task;
@@ -49,6 +52,8 @@ const ROWS_PER_READ: usize = 1_000;
 
 /// Interval of checks of the log that a pass waits for.
 const LOG_CHECK_INTERVAL_MS: i64 = 2_000;
+/// Interval of checks of a partition that would be compacted further, were no transaction open there.
+const STABLE_END_CHECK_INTERVAL_MS: i64 = 10_000;
 /// By then the other members have rolled their segments, so that the next entry ends the one that they have to
 /// compact.
 const OTHERS_CLOSE_WITHIN_MS: i64 = 3 * LOG_CHECK_INTERVAL_MS;
@@ -148,10 +153,13 @@ impl Compaction {
         let journal = shard.journal().clone();
         let alone = shard.is_alone();
         let prepared = blocking(shard, move || prepare(&journal, candidates, alone, now_ms));
-        let PreparedPasses { passes, outlooks, left, claimed } = prepared.await?;
+        let PreparedPasses { passes, outlooks, unstable, left, claimed } = prepared.await?;
         for (partition, outlook, rule) in outlooks {
             self.todo.remove(&partition);
             self.remember(partition, outlook, rule);
+        }
+        for partition in unstable {
+            self.dates.set(partition, Some(now_ms.saturating_add(STABLE_END_CHECK_INTERVAL_MS)));
         }
         if !left.is_empty() {
             tracing::debug!(partitions = left.len(), "no room for more keys; later rounds go on");
@@ -276,6 +284,7 @@ impl Compaction {
                         leads,
                         log_start: row.log_start(),
                         end: row.next_offset(),
+                        view: ReadView::of(state.rows, partition, row),
                         done,
                         owed,
                         rule: Rule {

@@ -7,6 +7,7 @@ use base::{HashMap, Offset, PartitionId};
 use bytes::Bytes;
 use journal::{Address, CompactionDecision, Journal, StoredBatches};
 use record::{Batch, BatchHeader, CompactionResult, RecordView};
+use shard::committed::ReadView;
 
 use crate::housekeeping::outlook::{CompactionOutlook, Rule};
 
@@ -24,6 +25,8 @@ pub(super) struct Candidate {
     pub(super) log_start: Offset,
     /// The offset after the last record. The batch that ends here stays.
     pub(super) end: Offset,
+    /// Transactions: no pass goes beyond the stable end.
+    pub(super) view: ReadView,
     /// Offset up to which it is compacted on this disk.
     pub(super) done: Offset,
     /// Offset up to which a leader logged that it is to be compacted.
@@ -52,6 +55,8 @@ pub(super) struct PreparedPasses {
     pub(super) passes: Vec<CompactionPass>,
     /// Candidates that are not due yet.
     pub(super) outlooks: Vec<(PartitionId, CompactionOutlook, Rule)>,
+    /// Those of them that may be due once a transaction has ended.
+    pub(super) unstable: Vec<PartitionId>,
     /// Candidates left unexamined for lack of room.
     pub(super) left: Vec<PartitionId>,
     /// Candidates whose segments the log has to release first.
@@ -84,7 +89,8 @@ pub(super) fn prepare(
         let batches = journal
             .batches(candidate.partition.stream(), candidate.log_start)
             .map_err(io::Error::other)?;
-        let wanted = candidate.wanted(&batches, now_ms);
+        let eligible = candidate.eligible(&batches, now_ms);
+        let wanted = eligible.min(candidate.view.stable_end());
         let is_claimed = |batch: &&Address| !alone && journal.is_claimed(batch.segment);
         let claimed = batches.iter().find(is_claimed).map(|batch| batch.base_offset);
         let up_to = claimed.map_or(wanted, |claimed| claimed.min(wanted));
@@ -98,6 +104,9 @@ pub(super) fn prepare(
                 }
                 false => {
                     let outlook = candidate.rule.outlook(&batches, candidate.done);
+                    if wanted < eligible {
+                        prepared.unstable.push(candidate.partition);
+                    }
                     prepared.outlooks.push((candidate.partition, outlook, candidate.rule));
                 }
             }
@@ -117,8 +126,8 @@ pub(super) fn prepare(
 }
 
 impl Candidate {
-    /// Returns the offset up to which it may be compacted.
-    fn wanted(&self, batches: &[Address], now_ms: i64) -> Offset {
+    /// Returns the offset up to which it may be compacted, as far as transactions have ended.
+    fn eligible(&self, batches: &[Address], now_ms: i64) -> Offset {
         let eligible = self.leads.then(|| self.rule.eligible_up_to(batches, now_ms)).flatten();
         eligible.unwrap_or(self.log_start).max(self.owed)
     }
@@ -161,6 +170,10 @@ impl CompactionPass {
             }
             let Some(bytes) = read(journal, self.candidate.partition, address)? else { continue };
             let batch = Batch::decode(&bytes).map_err(io::Error::other)?;
+            // The keys of markers are not the user's, and records of aborted transactions replace no others.
+            if self.candidate.view.is_skipped(batch.header()) {
+                continue;
+            }
             for record in batch.records() {
                 let record = record.map_err(io::Error::other)?;
                 let Some(key) = record.key else { continue };
@@ -199,9 +212,14 @@ impl CompactionPass {
         if header.base_offset >= self.up_to {
             return CompactionDecision::Same;
         }
+        // Clients need a marker as long as batches of its transaction may be stored.
+        if header.attributes.is_control() {
+            return CompactionDecision::Same;
+        }
+        let is_aborted = self.candidate.view.is_aborted(&header);
         let tombstones_go = header.delete_horizon().is_some_and(|horizon| horizon <= now_ms);
         let kept = record::retain(batch, Some(self.candidate.horizon_ms), |record| {
-            self.keeps(record, tombstones_go)
+            !is_aborted && self.keeps(record, tombstones_go)
         });
         match kept {
             Ok(CompactionResult::All) => CompactionDecision::Same,
