@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base::limits::LEASE_READ_BYTES;
 use base::{Offset, PartitionId};
-use broker::{Broker, FetchError, batches_in};
+use broker::{Broker, FetchError};
 use bytes::Bytes;
 use record::{SharedBatch, SharedRecord};
 use tasks::Task;
@@ -22,6 +22,9 @@ use crate::posted::{PostedMessage, StreamCredit, StreamRecords};
 
 /// Retry interval while a partition has no leader.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Number of offsets that the search for the last batch examines.
+const SKIPPED_MAX: usize = 16;
 
 /// Start position of a consumer in each partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,20 +152,25 @@ impl Reader {
         let bounds = bounds.map_err(|why| failed(why.into()))?.ok_or_else(gone)?;
         Ok(match from {
             StartAt::First => bounds.log_start,
-            StartAt::Next => bounds.end,
+            StartAt::Next => bounds.stable,
             // A future offset is waited for; a deleted one is skipped.
             StartAt::Offset(offset) => offset.max(bounds.log_start),
-            StartAt::Last if bounds.end == bounds.log_start => bounds.end,
             StartAt::Last => {
-                let batches = self.broker.read_known_batches(partition, bounds.end - 1, 1).await;
-                let read = batches.map_err(failed)?.records;
-                let last = batches_in(&read).filter_map(Result::ok).last();
-                last.map_or(bounds.end, |(header, _)| header.base_offset).max(bounds.log_start)
+                // The last offsets may be those of markers and of aborted batches.
+                for last in (bounds.log_start..bounds.stable).rev().take(SKIPPED_MAX) {
+                    let read = self.broker.read_known_batches(partition, last, 1).await;
+                    let read = read.map_err(failed)?;
+                    let batch = read.iter().find_map(Result::ok);
+                    if let Some((header, _)) = batch {
+                        return Ok(header.base_offset.max(bounds.log_start));
+                    }
+                }
+                bounds.stable
             }
             StartAt::Time(ms) => {
                 let found =
                     self.broker.known_offset_at_time(partition, ms).await.map_err(failed)?;
-                found.map_or(bounds.end, |at| at.offset)
+                found.map_or(bounds.stable, |at| at.offset)
             }
         })
     }
@@ -204,7 +212,7 @@ impl Reader {
         if *position < bounds.log_start {
             *position = bounds.log_start;
         }
-        if *position >= bounds.end {
+        if *position >= bounds.stable {
             return Ok(false);
         }
         let read =
@@ -223,9 +231,8 @@ impl Reader {
                     return Err(ReadEnd::Gone);
                 }
             };
-        let mut any = false;
-        for (header, bytes) in batches_in(&read.records).filter_map(Result::ok) {
-            any = true;
+        let before = *position;
+        for (header, bytes) in read.iter().filter_map(Result::ok) {
             let at = Some(header.base_offset);
             let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, at);
             let Ok(batch) = self.broker.cpu().read_batch(bytes, decode).await else { continue };
@@ -234,11 +241,9 @@ impl Reader {
                 self.post(&batch, header.next_offset(), position, credit).await?;
             }
         }
-        // A hole at the end is skipped.
-        if !any {
-            *position = read.high_watermark;
-        }
-        Ok(any)
+        // Holes, markers and aborted batches are skipped.
+        *position = read.next_offset().max(*position);
+        Ok(*position > before)
     }
 
     /// Posts as many records of a batch as there is credit for, at least one.

@@ -82,7 +82,7 @@ async fn published_message_is_a_readable_record() {
 
     let topic = node.broker.catalog().topic_id("orders");
     let partition = PartitionId::new(topic.expect("the queue is the topic"), 0);
-    let read = node.broker.read_batches(partition, 0, 1 << 20).await.expect("reads");
+    let read = node.broker.read_raw_batches(partition, 0, 1 << 20).await.expect("reads");
     let batch = Batch::decode(&read.records[0].bytes).expect("a batch");
     let record = batch.records().next().expect("one").expect("sound");
     assert_eq!((record.key, record.value), (Some(&b"k1"[..]), Some(&b"body"[..])));
@@ -129,7 +129,7 @@ async fn trace_context_crosses_protocols() {
             assert_eq!(message.header(name).as_ref().and_then(FieldValue::as_str), Some(value));
         }
     }
-    let read = node.broker.read_batches(partition, 1, 1 << 20).await.expect("reads");
+    let read = node.broker.read_raw_batches(partition, 1, 1 << 20).await.expect("reads");
     let batch = Batch::decode(&read.records[0].bytes).expect("a batch");
     let record = batch.records().next().expect("one").expect("sound");
     for (name, value) in [("traceparent", PARENT), ("tracestate", STATE)] {

@@ -333,6 +333,8 @@ fn refused(error: &AppendError) -> Problem {
         AppendError::OutboxFull { .. } | AppendError::Moving(_) | AppendError::RefusedBefore => {
             Problem::busy(detail)
         }
+        // Only batches of Kafka's producers belong to such a transaction.
+        AppendError::Transaction(_) => Problem::new(Kind::Failed, detail),
         AppendError::Unavailable(why) => unavailable(why),
         AppendError::NotAtExpected { .. } => Problem::new(Kind::NotAtExpected, detail),
         AppendError::ExpectedElsewhere(_) => Problem::new(

@@ -10,7 +10,7 @@ use axum::http::Uri;
 use axum::response::Response;
 use base::PartitionId;
 use base::limits::LEASE_READ_BYTES;
-use broker::{Bounds, Broker, FetchError, Permit, batches_in};
+use broker::{Bounds, Broker, FetchError, Permit};
 use bytes::Bytes;
 use operations::position::Position;
 use record::SharedBatch;
@@ -102,7 +102,7 @@ pub(in crate::v1) async fn read(
     let (mut found, mut held) = (Vec::new(), Permit::default());
     loop {
         // A waiting request holds no memory budget.
-        if bounds(broker, partition).await?.end > next {
+        if bounds(broker, partition).await?.stable > next {
             held = front.answer_room(max_bytes).await;
             let room = ReadLimits { records: max_records, bytes: max_bytes };
             next = some(broker, partition, next, room, &mut found).await?;
@@ -122,7 +122,7 @@ pub(in crate::v1) async fn read(
     let bytes = records.iter().map(weight).sum();
     peer.connection.traffic().delivered(bytes);
     spending.charge(bytes);
-    let Bounds { log_start: start, end } = bounds(broker, partition).await?;
+    let Bounds { log_start: start, stable: end, .. } = bounds(broker, partition).await?;
     held::document(&Read { records, next, start, end }, held)
 }
 
@@ -165,11 +165,11 @@ pub(in crate::v1) async fn locate(
     partition: PartitionId,
     position: Position,
 ) -> Result<u64, Problem> {
-    let Bounds { log_start, end } = bounds(broker, partition).await?;
+    let Bounds { log_start, stable, end } = bounds(broker, partition).await?;
     Ok(match position {
         Position::Earliest => log_start,
-        Position::Latest => end,
-        Position::Last(records) => end.saturating_sub(records).max(log_start),
+        Position::Latest => stable,
+        Position::Last(records) => stable.saturating_sub(records).max(log_start),
         Position::Offset(offset) if (log_start..=end).contains(&offset) => offset,
         Position::Offset(offset) => {
             let detail = format!("the partition has offsets {log_start} to {end}, not {offset}");
@@ -177,7 +177,7 @@ pub(in crate::v1) async fn locate(
         }
         Position::Time(ms) => {
             let found = broker.known_offset_at_time(partition, ms).await;
-            found.map_err(|error| failed(&error))?.map_or(end, |at| at.offset)
+            found.map_err(|error| failed(&error))?.map_or(stable, |at| at.offset)
         }
     })
 }
@@ -201,9 +201,9 @@ pub(in crate::v1) async fn some(
     let mut bytes = 0;
     let before = found.len();
     loop {
-        let Bounds { log_start, end } = bounds(broker, partition).await?;
+        let Bounds { log_start, stable, .. } = bounds(broker, partition).await?;
         next = next.max(log_start);
-        if next >= end {
+        if next >= stable {
             return Ok(next);
         }
         let batches = match broker.read_known_batches(partition, next, LEASE_READ_BYTES).await {
@@ -211,10 +211,9 @@ pub(in crate::v1) async fn some(
             Err(FetchError::OffsetOutOfRange { .. }) => continue,
             read => read.map_err(|error| failed(&error))?,
         };
-        let mut any = false;
-        for batch in batches_in(&batches.records) {
+        let begun = next;
+        for batch in batches.iter() {
             let (header, encoded) = batch.map_err(|error| damaged(&error))?;
-            any = true;
             let at = Some(header.base_offset);
             let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, at);
             let batch = broker.cpu().read_batch(encoded, decode).await;
@@ -234,11 +233,9 @@ pub(in crate::v1) async fn some(
             }
             next = next.max(header.next_offset());
         }
-        if !any {
-            // Compaction has removed all records.
-            next = batches.high_watermark;
-        }
-        if found.len() > before {
+        // Past holes, markers and aborted batches.
+        next = next.max(batches.next_offset());
+        if found.len() > before || next == begun {
             return Ok(next);
         }
     }

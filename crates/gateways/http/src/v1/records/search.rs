@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use base::PartitionId;
 use base::limits::LEASE_READ_BYTES;
-use broker::{Broker, FetchError, batches_in};
+use broker::{Broker, FetchError};
 use bytes::Bytes;
 use operations::document::RecordPosition;
 use operations::position::Position;
@@ -149,7 +149,7 @@ pub(in crate::v1) async fn search(
             Some(_) => Some(from),
         };
         if let Some(at) = at {
-            left += bounds(broker, id).await?.end.saturating_sub(at);
+            left += bounds(broker, id).await?.stable.saturating_sub(at);
             next = next.or(Some(RecordPosition { partition: id.index, offset: at }));
         }
     }
@@ -172,7 +172,7 @@ async fn look_through(
     loop {
         let bounds = bounds(broker, id).await?;
         next = next.max(bounds.log_start);
-        if next >= bounds.end {
+        if next >= bounds.stable {
             return Ok(None);
         }
         if budget.bytes == 0 || Instant::now() >= budget.until {
@@ -183,10 +183,8 @@ async fn look_through(
             Err(FetchError::OffsetOutOfRange { .. }) => continue,
             read => read.map_err(|error| failed(&error))?,
         };
-        let mut any = false;
-        for batch in batches_in(&batches.records) {
+        for batch in batches.iter() {
             let (header, encoded) = batch.map_err(|error| damaged(&error))?;
-            any = true;
             let bytes = encoded.len();
             budget.bytes = budget.bytes.saturating_sub(bytes);
             found.looked_at_bytes += bytes as u64;
@@ -216,9 +214,7 @@ async fn look_through(
             }
             next = next.max(header.next_offset());
         }
-        if !any {
-            // Compaction has removed all records.
-            next = next.max(batches.high_watermark);
-        }
+        // Past holes, markers and aborted batches.
+        next = next.max(batches.next_offset());
     }
 }
