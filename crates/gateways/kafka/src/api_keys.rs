@@ -23,8 +23,8 @@ pub(crate) enum CatalogNeed {
     Quotas,
 }
 
-/// Transactions (AddPartitionsToTxn and later ones) and delegation tokens are missing because they are not
-/// offered. Telemetry is missing too, as on a Kafka node without a plugin for it.
+/// Delegation tokens are missing because they are not offered, and WriteTxnMarkers because no other node writes markers:
+/// an operator aborts a transaction at its coordinator. Telemetry is missing too, as on a Kafka node without a plugin for it.
 pub(crate) const HANDLED: &[(ApiKey, RangeInclusive<i16>, CatalogNeed)] = {
     use CatalogNeed::*;
     &[
@@ -70,6 +70,10 @@ pub(crate) const HANDLED: &[(ApiKey, RangeInclusive<i16>, CatalogNeed)] = {
         (ApiKey::UpdateFeatures, 0..=2, Nothing),
         (ApiKey::DescribeCluster, 0..=2, Nothing),
         (ApiKey::DescribeProducers, 0..=0, All),
+        (ApiKey::AddPartitionsToTxn, 0..=5, Topics),
+        (ApiKey::AddOffsetsToTxn, 0..=4, Nothing),
+        (ApiKey::EndTxn, 0..=5, Nothing),
+        (ApiKey::TxnOffsetCommit, 0..=5, Topics),
         (ApiKey::DescribeTransactions, 0..=0, Nothing),
         (ApiKey::ListTransactions, 0..=2, Nothing),
         (ApiKey::ConsumerGroupHeartbeat, 0..=1, Nothing),

@@ -23,9 +23,11 @@ pub(crate) struct RequiredActions {
     topic: Option<Action>,
     group: Option<Action>,
     cluster: Option<Action>,
+    transactional_id: Option<Action>,
 }
 
-const NOTHING: RequiredActions = RequiredActions { topic: None, group: None, cluster: None };
+const NOTHING: RequiredActions =
+    RequiredActions { topic: None, group: None, cluster: None, transactional_id: None };
 
 const fn topic(action: Action) -> RequiredActions {
     RequiredActions { topic: Some(action), ..NOTHING }
@@ -40,11 +42,16 @@ const fn cluster(action: Action) -> RequiredActions {
 }
 
 const fn group_and_topic(group: Action, topic: Action) -> RequiredActions {
-    RequiredActions { topic: Some(topic), group: Some(group), cluster: None }
+    RequiredActions { topic: Some(topic), group: Some(group), ..NOTHING }
 }
 
 const fn each(action: Action) -> RequiredActions {
-    RequiredActions { topic: Some(action), group: Some(action), cluster: Some(action) }
+    RequiredActions { topic: Some(action), group: Some(action), cluster: Some(action), ..NOTHING }
+}
+
+/// The needs of a request, with an action on the transactional id that it names.
+const fn transactional(action: Action, others: RequiredActions) -> RequiredActions {
+    RequiredActions { transactional_id: Some(action), ..others }
 }
 
 /// Every request that is handled. A test fails for one that is not here.
@@ -55,7 +62,7 @@ const NEEDS: &[(ApiKey, &str, RequiredActions)] = {
         (ApiKey::ApiVersions, "ApiVersions", NOTHING),
         (ApiKey::SaslHandshake, "SaslHandshake", NOTHING),
         (ApiKey::SaslAuthenticate, "SaslAuthenticate", NOTHING),
-        (ApiKey::Produce, "Produce", topic(Write)),
+        (ApiKey::Produce, "Produce", transactional(Write, topic(Write))),
         (ApiKey::Fetch, "Fetch", topic(Read)),
         (ApiKey::ListOffsets, "ListOffsets", topic(Describe)),
         (ApiKey::Metadata, "Metadata", topic(Describe)),
@@ -68,8 +75,8 @@ const NEEDS: &[(ApiKey, &str, RequiredActions)] = {
         (ApiKey::DeleteTopics, "DeleteTopics", topic(Delete)),
         (ApiKey::CreatePartitions, "CreatePartitions", topic(Alter)),
         // The right to write to any topic suffices.
-        (ApiKey::InitProducerId, "InitProducerId", cluster(IdempotentWrite)),
-        (ApiKey::FindCoordinator, "FindCoordinator", group(Describe)),
+        (ApiKey::InitProducerId, "InitProducerId", transactional(Write, cluster(IdempotentWrite))),
+        (ApiKey::FindCoordinator, "FindCoordinator", transactional(Describe, group(Describe))),
         (ApiKey::JoinGroup, "JoinGroup", group(Read)),
         (ApiKey::SyncGroup, "SyncGroup", group(Read)),
         (ApiKey::Heartbeat, "Heartbeat", group(Read)),
@@ -112,9 +119,25 @@ const NEEDS: &[(ApiKey, &str, RequiredActions)] = {
         (ApiKey::ListPartitionReassignments, "ListPartitionReassignments", cluster(Describe)),
         // Every client may list the brokers, as in Kafka.
         (ApiKey::DescribeCluster, "DescribeCluster", NOTHING),
-        // Need no rights: no transactions exist.
-        (ApiKey::DescribeTransactions, "DescribeTransactions", NOTHING),
-        (ApiKey::ListTransactions, "ListTransactions", NOTHING),
+        // For several transactions, as brokers of Kafka send it, the right to act as one.
+        (
+            ApiKey::AddPartitionsToTxn,
+            "AddPartitionsToTxn",
+            RequiredActions { cluster: Some(ClusterAction), ..transactional(Write, topic(Write)) },
+        ),
+        (ApiKey::AddOffsetsToTxn, "AddOffsetsToTxn", transactional(Write, group(Read))),
+        (
+            ApiKey::TxnOffsetCommit,
+            "TxnOffsetCommit",
+            transactional(Write, group_and_topic(Read, Read)),
+        ),
+        (ApiKey::EndTxn, "EndTxn", transactional(Write, NOTHING)),
+        (
+            ApiKey::DescribeTransactions,
+            "DescribeTransactions",
+            transactional(Describe, topic(Describe)),
+        ),
+        (ApiKey::ListTransactions, "ListTransactions", transactional(Describe, NOTHING)),
         // Always refused: nodes exchange share group state by their own protocol.
         (ApiKey::InitializeShareGroupState, "InitializeShareGroupState", NOTHING),
         (ApiKey::ReadShareGroupState, "ReadShareGroupState", NOTHING),
@@ -301,6 +324,14 @@ impl Caller {
         match self.may(self.needs.group, Resource::Group, name) {
             true => Ok(()),
             false => Err(ResponseError::GroupAuthorizationFailed),
+        }
+    }
+
+    /// Checks that the request may perform its action on the transactional id.
+    pub(crate) fn transactional_id(&self, id: &str) -> Result<(), ResponseError> {
+        match self.may(self.needs.transactional_id, Resource::TransactionalId, id) {
+            true => Ok(()),
+            false => Err(ResponseError::TransactionalIdAuthorizationFailed),
         }
     }
 

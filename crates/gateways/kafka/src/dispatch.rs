@@ -20,7 +20,7 @@ use crate::security::{acls, authentication, scram_credentials};
 use crate::state::{Gateway, Session};
 use crate::{
     api_keys, configs, fetch, groups, metadata, offsets, operations, produce, producers, quotas,
-    share, topics, unsupported, versions,
+    share, topics, transactions, unsupported, versions,
 };
 
 /// An accepted request. Resolves to its response, or to `None` if the client expects none.
@@ -172,13 +172,17 @@ async fn handle(
         ApiKey::ElectLeaders => elections::elect_leaders(&gateway, request).await,
         ApiKey::AlterPartitionReassignments => reassignments::alter(&gateway, request),
         ApiKey::ListPartitionReassignments => reassignments::list(request),
-        ApiKey::DescribeTransactions
-        | ApiKey::ListTransactions
-        | ApiKey::InitializeShareGroupState
+        ApiKey::AddPartitionsToTxn
+        | ApiKey::AddOffsetsToTxn
+        | ApiKey::TxnOffsetCommit
+        | ApiKey::EndTxn
+        | ApiKey::DescribeTransactions
+        | ApiKey::ListTransactions => transactions::handle(&gateway, &session, request).await,
+        ApiKey::InitializeShareGroupState
         | ApiKey::ReadShareGroupState
         | ApiKey::WriteShareGroupState
         | ApiKey::DeleteShareGroupState
-        | ApiKey::ReadShareGroupStateSummary => unsupported::handle(request),
+        | ApiKey::ReadShareGroupStateSummary => unsupported::share_state::handle(request),
         _ => groups::handle(&gateway, &session, request).await,
     }
 }

@@ -7,7 +7,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use admin::AdminError;
-use broker::{AppendError, ExecuteError, FetchError, Refusal, SequenceRefusal, Unavailable};
+use broker::{
+    AppendError, ExecuteError, FetchError, Refusal, SequenceRefusal, TransactionRefusal,
+    Unavailable,
+};
 use consumer_groups::CoordinatorError;
 use consumer_groups::lease_groups::LeaseGroupError;
 use coordinator::{ErrorKind, GroupError};
@@ -119,7 +122,36 @@ impl From<AppendError> for Fault {
                 Self::new(ResponseError::MessageTooLarge, error.to_string())
             }
             AppendError::Unavailable(unavailable) => unavailable.into(),
+            // Kafka's error for a batch of a fenced producer, which the client can recover from.
+            AppendError::Transaction(TransactionRefusal::Fenced { .. }) => {
+                Self::new(ResponseError::InvalidProducerEpoch, error.to_string())
+            }
+            AppendError::Transaction(refusal) => refusal.into(),
         }
+    }
+}
+
+impl From<TransactionRefusal> for Fault {
+    fn from(refusal: TransactionRefusal) -> Self {
+        let error = match refusal {
+            TransactionRefusal::NotOpen
+            | TransactionRefusal::InvalidState
+            | TransactionRefusal::Ended { .. } => ResponseError::InvalidTxnState,
+            TransactionRefusal::Fenced { .. } => ResponseError::ProducerFenced,
+            TransactionRefusal::UnknownProducer => ResponseError::InvalidProducerIdMapping,
+            // Retriable.
+            TransactionRefusal::Concurrent | TransactionRefusal::Markers => {
+                ResponseError::ConcurrentTransactions
+            }
+            TransactionRefusal::OpenInPartition => ResponseError::NotLeaderOrFollower,
+            TransactionRefusal::InvalidId => ResponseError::InvalidRequest,
+            TransactionRefusal::TooManyIds
+            | TransactionRefusal::TooManyOpen
+            | TransactionRefusal::TooManyPartitions
+            | TransactionRefusal::TooManyAborted => ResponseError::PolicyViolation,
+            TransactionRefusal::NeedsProducerId => ResponseError::UnknownServerError,
+        };
+        Self::new(error, refusal.to_string())
     }
 }
 
@@ -212,6 +244,7 @@ impl From<Refusal> for Fault {
             | Refusal::MoveOutOfTurn { .. }
             | Refusal::OutboxFull { .. }
             | Refusal::PreparedEarlier { .. } => ResponseError::UnknownServerError,
+            Refusal::Transaction(refusal) => return (*refusal).into(),
         };
         Self::new(error, refusal.to_string())
     }

@@ -48,6 +48,7 @@ mod share;
 mod state;
 mod topic_ref;
 mod topics;
+mod transactions;
 mod unsupported;
 mod versions;
 mod wire;

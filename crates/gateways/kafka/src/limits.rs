@@ -57,6 +57,9 @@ pub const PRODUCE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// Longest wait of a fetch at a copy: a copy that falls behind wakes no fetch.
 pub const COPY_FETCH_WAIT_MAX: Duration = Duration::from_secs(2);
 
+/// Longest timeout of a transaction (Kafka's `transaction.max.timeout.ms`).
+pub const TRANSACTION_TIMEOUT_MS_MAX: u32 = 15 * 60 * 1000;
+
 /// An operation of the command line. It may name 10,000 records or offsets.
 pub const OPERATION_LIMITS: JsonLimits =
     JsonLimits { values: 150_000, depth: JSON_DEPTH_MAX, bytes: 32 << 20 };

@@ -50,13 +50,15 @@ pub(crate) async fn list_offsets(
     let named = message.topics.iter().map(|topic| RequestedTopic::Name(&topic.name));
     ensure_known(gateway, named).await;
     let version = request.head.version;
+    let committed_only = message.isolation_level == READ_COMMITTED;
     let mut topics = Vec::with_capacity(message.topics.len());
     let mut pace = YieldBudget::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
             pace.step(wanted.len() as u32).await;
-            let listed = list(gateway, &request.caller, version, &topic.name, wanted).await;
+            let sought = SoughtOffsets { version, committed_only, wanted };
+            let listed = list(gateway, &request.caller, &topic.name, sought).await;
             partitions.extend(wanted.iter().zip(listed).map(|(wanted, listed)| {
                 let response = ListOffsetsPartitionResponse::default()
                     .with_partition_index(wanted.partition_index)
@@ -78,6 +80,15 @@ pub(crate) async fn list_offsets(
     Response::encode(&request.head, &ListOffsetsResponse::default().with_topics(topics))
 }
 
+/// Requested positions in some partitions of a topic.
+#[derive(Clone, Copy)]
+struct SoughtOffsets<'a> {
+    version: i16,
+    /// Only offsets below the stable end are found, which is the end.
+    committed_only: bool,
+    wanted: &'a [ListOffsetsPartition],
+}
+
 struct ListedOffset {
     offset: Offset,
     timestamp: i64,
@@ -94,6 +105,9 @@ enum RequestedPosition {
     /// Always without a result: there is no tiered storage.
     Tiered,
 }
+
+/// Value of a request's isolation level for committed records.
+const READ_COMMITTED: i8 = 1;
 
 impl RequestedPosition {
     fn of(timestamp: i64, version: i16) -> Result<Self, Fault> {
@@ -117,16 +131,19 @@ impl RequestedPosition {
         gateway: &Gateway,
         id: PartitionId,
         bounds: Bounds,
+        committed_only: bool,
     ) -> Result<Option<TimedOffset>, Fault> {
+        let end = if committed_only { bounds.stable } else { bounds.end };
         // The bounds of a partition have no timestamp.
         let at_bound = |offset| Some(TimedOffset { offset, timestamp: -1 });
-        Ok(match self {
-            Self::Start => at_bound(bounds.log_start),
-            Self::End => at_bound(bounds.end),
+        let found = match self {
+            Self::Start => return Ok(at_bound(bounds.log_start)),
+            Self::End => return Ok(at_bound(end)),
             Self::MaxTimestamp => gateway.broker.known_offset_of_max_timestamp(id).await?,
             Self::Time(time) => gateway.broker.known_offset_at_time(id, time).await?,
             Self::Tiered => None,
-        })
+        };
+        Ok(found.filter(|at| !committed_only || at.offset < end))
     }
 }
 
@@ -134,9 +151,8 @@ impl RequestedPosition {
 async fn list(
     gateway: &Gateway,
     caller: &Caller,
-    version: i16,
     topic: &str,
-    wanted: &[ListOffsetsPartition],
+    SoughtOffsets { version, committed_only, wanted }: SoughtOffsets<'_>,
 ) -> Vec<Result<Option<ListedOffset>, Fault>> {
     let indexes = wanted.iter().map(|it| it.partition_index);
     // The client may not know yet that another node leads.
@@ -152,7 +168,7 @@ async fn list(
     let bounds = shards.bounds(&ids).await;
     let mut places = Vec::with_capacity(wanted.len());
     for sought in with_answers(sought, bounds) {
-        places.push(find(gateway, sought).await);
+        places.push(find(gateway, sought, committed_only).await);
     }
     let known: Vec<(PartitionId, Offset)> =
         places.iter().flatten().flatten().map(|(id, at)| (*id, at.offset)).collect();
@@ -176,10 +192,11 @@ type TimedPosition = (PartitionId, TimedOffset);
 async fn find(
     gateway: &Gateway,
     sought: Result<((PartitionId, RequestedPosition), Option<Bounds>), Fault>,
+    committed_only: bool,
 ) -> Result<Option<TimedPosition>, Fault> {
     let ((id, sought), bounds) = sought?;
     let bounds = bounds.ok_or_else(Fault::unknown_partition)?;
-    Ok(sought.find(gateway, id, bounds).await?.map(|at| (id, at)))
+    Ok(sought.find(gateway, id, bounds, committed_only).await?.map(|at| (id, at)))
 }
 
 pub(crate) async fn offset_for_leader_epoch(

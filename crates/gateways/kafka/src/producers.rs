@@ -1,7 +1,7 @@
 //! Producer ids, and the producer state of partitions.
 
 use base::PartitionId;
-use broker::{Producer, ProducerIdentity, YieldBudget};
+use broker::{Producer, ProducerIdentity, ProducerKey, YieldBudget};
 use kafka_protocol::messages::describe_producers_response::{
     PartitionResponse, ProducerState, TopicResponse,
 };
@@ -9,7 +9,6 @@ use kafka_protocol::messages::{
     DescribeProducersRequest, DescribeProducersResponse, InitProducerIdRequest,
     InitProducerIdResponse, ProducerId,
 };
-use tracing::warn;
 
 use crate::authorization::Caller;
 use crate::catalog::partitions::{PARTITIONS_AT_ONCE, find_led_partitions, with_answers};
@@ -17,7 +16,7 @@ use crate::errors::{Fault, code_of};
 use crate::messages::{RequestError, Response};
 use crate::request::Request;
 use crate::state::{Gateway, Session};
-use crate::unsupported::transactions::no_transactions_for;
+use crate::transactions;
 
 pub(crate) async fn init_producer_id(
     gateway: &Gateway,
@@ -26,14 +25,12 @@ pub(crate) async fn init_producer_id(
 ) -> Result<Response, RequestError> {
     let message: InitProducerIdRequest = request.decode()?;
     let allocated = match &message.transactional_id {
-        Some(transactional_id) => {
-            // Logged, because the response cannot carry a reason.
-            warn!(
-                peer = %session.connection.peer(),
-                transactional_id = %&**transactional_id,
-                "a producer asked for transactions, which are not offered"
-            );
-            Err(no_transactions_for(session))
+        Some(id) => {
+            let version = request.head.version;
+            let initialized =
+                transactions::initialize(gateway, session, &request.caller, &message, id, version);
+            let of = |ProducerKey { id, epoch }: ProducerKey| ProducerIdentity { id, epoch };
+            initialized.await.map(of).map_err(Fault::plain)
         }
         None => match request.caller.cluster() {
             Err(fault) if !request.caller.may_write_to_some_topic() => Err(fault),

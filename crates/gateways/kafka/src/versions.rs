@@ -37,7 +37,15 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature { name: "share.version", min: 0, max: 1 },
     // KIP-1071.
     Feature { name: "streams.version", min: 0, max: 1 },
+    TRANSACTIONS,
 ];
+
+/// KIP-890. It needs the feature level of transactions.
+const TRANSACTIONS: Feature = Feature { name: "transaction.version", min: 0, max: 2 };
+
+/// Requests that need the feature level of transactions.
+const TRANSACTIONAL: [ApiKey; 4] =
+    [ApiKey::AddPartitionsToTxn, ApiKey::AddOffsetsToTxn, ApiKey::EndTxn, ApiKey::TxnOffsetCommit];
 
 /// The cluster's feature level as a Kafka feature. `postroad cluster upgrade --finalize` raises it.
 pub(crate) const LEVEL: &str = "postroad.level";
@@ -95,7 +103,10 @@ pub(crate) fn answer_unsupported(correlation: i32) -> Result<Response, RequestEr
 
 /// `level`: the cluster's; versions before 3 have no features.
 fn supported(version: i16, level: Option<&Arc<ClusterLevel>>) -> ApiVersionsResponse {
-    let api_keys = HANDLED.iter().map(|(api, range, _)| {
+    let has_transactions = level.is_none_or(|level| level.now() >= Level::TRANSACTIONS);
+    let handled =
+        HANDLED.iter().filter(|(api, ..)| has_transactions || !TRANSACTIONAL.contains(api));
+    let api_keys = handled.map(|(api, range, _)| {
         // librdkafka compresses only for brokers that list Produce version 0 (KAFKA-18659), so Kafka 4
         // advertises it too, without accepting it.
         let min = if *api == ApiKey::Produce { 0 } else { *range.start() };
@@ -109,8 +120,8 @@ fn supported(version: i16, level: Option<&Arc<ClusterLevel>>) -> ApiVersionsResp
     if version < 3 {
         return response;
     }
-    let supported_features = FEATURES
-        .iter()
+    let features = || FEATURES.iter().filter(|it| has_transactions || it.name != TRANSACTIONS.name);
+    let supported_features = features()
         // Clients of version 3 cannot read a range that begins with 0 (KIP-1022).
         .filter(|feature| version >= 4 || feature.min > 0)
         .map(|feature| {
@@ -132,7 +143,7 @@ fn supported(version: i16, level: Option<&Arc<ClusterLevel>>) -> ApiVersionsResp
             .with_min_version_level(number(level.now()))
             .with_max_version_level(number(level.now()))
     });
-    let finalized_features = FEATURES.iter().map(|feature| {
+    let finalized_features = features().map(|feature| {
         FinalizedFeatureKey::default()
             .with_name(StrBytes::from_static_str(feature.name))
             .with_min_version_level(feature.max)

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use base::{HashMap, HashSet, Offset, PartitionId, TopicId};
-use broker::{Bounds, EpochEnd, StoredBatches, YieldBudget, batches_in};
+use broker::{AbortedRange, Bounds, EpochEnd, StoredBatches, YieldBudget, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::OwnedSemaphorePermit;
@@ -30,6 +30,8 @@ pub(crate) struct Collector<'a> {
     bytes_max: usize,
     /// The response has every partition, even those without data.
     is_full: bool,
+    /// The client reads records of committed transactions only.
+    committed_only: bool,
     bytes: usize,
     /// The response must not wait any longer.
     urgent: bool,
@@ -54,7 +56,11 @@ struct PartitionData {
     /// Offset at which reading resumes, if more data arrives while the fetch waits.
     next_offset: Offset,
     high_watermark: Offset,
+    /// First offset of the earliest open transaction, or else the high watermark.
+    stable: Offset,
     log_start: Offset,
+    /// Aborted transactions with records in the response, for a client that reads committed records only.
+    aborted: Vec<AbortedRange>,
     /// The node from which the client must read instead.
     preferred: Option<u32>,
     /// Where the client's records diverge from the partition's.
@@ -78,7 +84,7 @@ impl<'a> Collector<'a> {
         near: ClientRack,
         caller: &'a Caller,
         bytes_max: usize,
-        is_full: bool,
+        (is_full, committed_only): (bool, bool),
     ) -> Self {
         Self {
             gateway,
@@ -86,6 +92,7 @@ impl<'a> Collector<'a> {
             may_read: HashMap::default(),
             bytes_max,
             is_full,
+            committed_only,
             bytes: 0,
             urgent: false,
             full: false,
@@ -193,8 +200,9 @@ impl<'a> Collector<'a> {
         if is_led && self.sends_elsewhere(partition, wanted, bounds) {
             return ReadOutcome::Something;
         }
+        let end = if self.committed_only { bounds.stable } else { bounds.end };
         if self.is_full
-            && wanted.want.offset as Offset >= bounds.end
+            && wanted.want.offset as Offset >= end
             && !self.found.contains_key(&partition)
         {
             // An empty result needs no entry while the fetch waits: a full response fills it in.
@@ -202,9 +210,9 @@ impl<'a> Collector<'a> {
         }
         let found = self.found.entry(partition).or_insert_with(|| PartitionData::at(wanted));
         found.preferred = None;
-        (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
+        found.set_bounds(bounds);
         let (offset, has_records) = (found.next_offset, !found.records.is_empty());
-        if offset >= bounds.end {
+        if offset >= end {
             return if has_records { ReadOutcome::Something } else { ReadOutcome::Nothing };
         }
         if self.bytes > 0 && self.bytes >= self.bytes_max {
@@ -238,7 +246,7 @@ impl<'a> Collector<'a> {
         self.urgent = true;
         let found = self.found.entry(partition).or_default();
         if found.records.is_empty() {
-            (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
+            found.set_bounds(bounds);
             found.diverging = Some(end);
         }
         ReadOutcome::Something
@@ -264,7 +272,7 @@ impl<'a> Collector<'a> {
             self.urgent = true;
             let found = self.found.entry(partition).or_insert_with(|| PartitionData::at(wanted));
             found.preferred = preferred;
-            (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
+            found.set_bounds(bounds);
         }
         preferred.is_some()
     }
@@ -299,10 +307,10 @@ impl<'a> Collector<'a> {
         let Some((bytes_max, room)) = self.reserve(bytes_max) else { return ReadOutcome::NoRoom };
         let broker = &self.gateway.broker;
         let read = match is_led {
-            true => broker.read_batches(partition, offset, bytes_max).await,
-            false => broker.read_known_batches(partition, offset, bytes_max).await,
+            true => broker.read_raw_batches(partition, offset, bytes_max).await,
+            false => broker.read_known_raw_batches(partition, offset, bytes_max).await,
         };
-        let batches = match read {
+        let mut batches = match read {
             Ok(batches) => batches,
             Err(broker::FetchError::UnknownPartition(_)) => {
                 self.urgent = true;
@@ -310,6 +318,9 @@ impl<'a> Collector<'a> {
             }
             Err(error) => return self.fail(partition, bounds, error.into()),
         };
+        if self.committed_only {
+            batches.cut_at_stable_end();
+        }
         let bytes = batches.bytes();
         // A batch may exceed the limit; only the first batch of a response may do so.
         if self.bytes > 0 && bytes > left {
@@ -320,6 +331,10 @@ impl<'a> Collector<'a> {
         self.gateway.traffic.delivered(bytes as u64);
         let Some(found) = self.found.get_mut(&partition) else { return ReadOutcome::Nothing };
         (found.high_watermark, found.log_start) = (batches.high_watermark, batches.log_start);
+        found.stable = batches.stable_end();
+        if self.committed_only {
+            found.add_aborted(batches.aborted());
+        }
         if let Some(next) = next_offset(&batches.records) {
             found.next_offset = next;
         }
@@ -354,7 +369,7 @@ impl<'a> Collector<'a> {
         self.urgent = true;
         let found = self.found.entry(partition).or_default();
         if found.records.is_empty() {
-            (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
+            found.set_bounds(bounds);
             found.fault = Some(fault);
         }
         ReadOutcome::Something
@@ -370,13 +385,13 @@ impl<'a> Collector<'a> {
             Some(found) => found,
             // There was no data, or the partition was not read: its result is empty.
             None => {
-                let bounds = self.gateway.broker.bounds(partition)?;
-                let (high_watermark, log_start) = (bounds.end, bounds.log_start);
-                PartitionData { high_watermark, log_start, ..PartitionData::default() }
+                let mut found = PartitionData::default();
+                found.set_bounds(self.gateway.broker.bounds(partition)?);
+                found
             }
         };
         if let Some(wanted) = state.wanted.get_mut(&partition) {
-            wanted.told = found.fault.is_none().then_some((found.high_watermark, found.log_start));
+            wanted.told = found.fault.is_none().then(|| found.bounds());
         }
         Some(self.answered(partition, found))
     }
@@ -389,7 +404,7 @@ impl<'a> Collector<'a> {
         let mut news = Vec::new();
         for (partition, found) in std::mem::take(&mut self.found) {
             let Some(wanted) = state.wanted.get_mut(&partition) else { continue };
-            let bounds = Some((found.high_watermark, found.log_start));
+            let bounds = Some(found.bounds());
             let is_news = found.fault.is_some()
                 || found.preferred.is_some()
                 || found.diverging.is_some()
@@ -424,15 +439,35 @@ impl PartitionData {
         Self { next_offset: wanted.want.offset as Offset, ..Self::default() }
     }
 
+    fn set_bounds(&mut self, Bounds { log_start, stable, end }: Bounds) {
+        (self.high_watermark, self.stable, self.log_start) = (end, stable, log_start);
+    }
+
+    fn bounds(&self) -> Bounds {
+        let (end, stable, log_start) = (self.high_watermark, self.stable, self.log_start);
+        Bounds { log_start, stable, end }
+    }
+
+    /// A range may overlap several reads.
+    fn add_aborted(&mut self, aborted: Vec<AbortedRange>) {
+        for range in aborted {
+            if self.aborted.last() != Some(&range) && !self.aborted.contains(&range) {
+                self.aborted.push(range);
+            }
+        }
+    }
+
     fn into_partition(self, index: u32) -> FetchedPartition {
-        let (error, high_watermark) = match &self.fault {
-            Some(fault) => (fault.code(), -1),
-            None => (0, self.high_watermark as i64),
+        let (error, high_watermark, stable) = match &self.fault {
+            Some(fault) => (fault.code(), -1, -1),
+            None => (0, self.high_watermark as i64, self.stable as i64),
         };
         FetchedPartition {
             index: index as i32,
             error,
             high_watermark,
+            stable,
+            aborted: self.aborted,
             log_start: self.log_start as i64,
             records: self.records,
             leader: None,
@@ -443,7 +478,7 @@ impl PartitionData {
 }
 
 /// Bounds of a partition that this node does not lead.
-const NOWHERE: Bounds = Bounds { log_start: 0, end: 0 };
+const NOWHERE: Bounds = Bounds { log_start: 0, stable: 0, end: 0 };
 
 /// Rejects an offset outside of the partition's readable range.
 fn check_range(wanted: &SessionPartition, bounds: Bounds) -> Result<(), Fault> {

@@ -177,7 +177,7 @@ impl FetchCaller<'_> {
             near,
             &request.caller,
             limits.bytes_max,
-            is_full,
+            (is_full, committed_only),
         );
         let mut room = None;
         if !collect(&mut collector, state, limits, pace).await && Instant::now() < deadline {
@@ -445,7 +445,7 @@ mod tests {
 
         let caller = Caller::unrestricted(kafka_protocol::messages::ApiKey::Fetch);
         let mut collector =
-            Collector::new(&gateway, false, ClientRack::Nowhere, &caller, 1 << 20, true);
+            Collector::new(&gateway, false, ClientRack::Nowhere, &caller, 1 << 20, (true, false));
         let ((), pauses) = counting_pauses(collector.collect(&mut state, pace)).await;
         assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
 

@@ -1,7 +1,7 @@
 //! Writes a fetch response around records that are not copied: the response is a list of slices, ours for the
 //! fields and the journal's for the batches.
 
-use broker::EpochEnd;
+use broker::{AbortedRange, EpochEnd};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::leaders::fields::{put_tagged_endpoints, put_tagged_leader};
@@ -17,6 +17,9 @@ pub(crate) struct FetchedPartition {
     pub(crate) error: i16,
     /// -1 with an error.
     pub(crate) high_watermark: i64,
+    /// The last stable offset; -1 with an error.
+    pub(crate) stable: i64,
+    pub(crate) aborted: Vec<AbortedRange>,
     pub(crate) log_start: i64,
     pub(crate) records: Vec<Bytes>,
     /// Its leader, if that is another node.
@@ -29,7 +32,7 @@ pub(crate) struct FetchedPartition {
 
 impl FetchedPartition {
     pub(crate) fn failed(index: i32, error: i16) -> Self {
-        Self { index, error, high_watermark: -1, log_start: -1, ..Self::default() }
+        Self { index, error, high_watermark: -1, stable: -1, log_start: -1, ..Self::default() }
     }
 }
 
@@ -104,14 +107,13 @@ fn put_partition(
     out.fields.put_i32(partition.index);
     out.fields.put_i16(partition.error);
     out.fields.put_i64(partition.high_watermark);
-    // The last stable offset: without transactions everything is stable.
-    out.fields.put_i64(partition.high_watermark);
+    out.fields.put_i64(partition.stable);
     if version >= 5 {
         out.fields.put_i64(partition.log_start);
     }
-    // Aborted transactions: none, or null if the client reads uncommitted records.
+    // Null if the client reads uncommitted records.
     match (committed_only, flexible) {
-        (true, _) => out.fields.put_count(0, flexible),
+        (true, _) => put_aborted(&mut out.fields, flexible, &partition.aborted),
         (false, true) => out.fields.put_u8(0),
         (false, false) => out.fields.put_i32(-1),
     }
@@ -123,6 +125,15 @@ fn put_partition(
         put_tagged_epoch_end(&mut out.fields, end);
     } else if flexible {
         put_tagged_leader(&mut out.fields, LEADER_TAG, partition.leader);
+    }
+}
+
+fn put_aborted(out: &mut BytesMut, flexible: bool, aborted: &[AbortedRange]) {
+    out.put_count(aborted.len(), flexible);
+    for range in aborted {
+        out.put_i64(range.producer);
+        out.put_i64(range.first as i64);
+        out.put_no_tagged_fields(flexible);
     }
 }
 
@@ -158,6 +169,8 @@ mod tests {
             index: 3,
             error: 0,
             high_watermark: 20,
+            stable: 17,
+            aborted: vec![AbortedRange { producer: 5, first: 3, last: 9 }],
             log_start: 2,
             records: vec![Bytes::from_static(b"first"), Bytes::from_static(b"second")],
             leader: None,
@@ -200,8 +213,10 @@ mod tests {
                 let partition = &message.responses[0].partitions[0];
                 assert_eq!(partition.records.as_deref(), Some(&b"firstsecond"[..]));
                 assert_eq!(partition.high_watermark, 20);
-                assert_eq!(partition.last_stable_offset, 20);
-                assert_eq!(partition.aborted_transactions.is_some(), committed_only);
+                assert_eq!(partition.last_stable_offset, 17);
+                let aborted = partition.aborted_transactions.as_ref();
+                let aborted = aborted.map(|them| (them[0].producer_id.0, them[0].first_offset));
+                assert_eq!(aborted, committed_only.then_some((5, 3)));
                 let told = message.responses[0].partitions.iter();
                 let told: Vec<i32> = told.map(|it| it.preferred_read_replica.0).collect();
                 assert_eq!(told, if version >= 11 { [2, -1] } else { [-1, -1] });

@@ -96,7 +96,7 @@ pub(crate) async fn find_coordinator(
     Response::encode(&request.head, &response)
 }
 
-/// Returns the node that leads the shard of the key's group.
+/// Returns the node that leads the shard of the key's group or transactional id.
 fn find_one(
     gateway: &Gateway,
     session: &Session,
@@ -105,30 +105,32 @@ fn find_one(
     key: &str,
     version: i16,
 ) -> Result<ReachableNode, Fault> {
-    let group = check_key(session, key_type, key, version)?;
-    caller.group(group).map_err(Fault::plain)?;
-    let leader = gateway.broker.coordinator(group);
+    let leader = if key_type == TRANSACTION_KEY {
+        if !gateway.broker.has_transactions() {
+            return Err(no_transactions_for(session));
+        }
+        caller.transactional_id(key).map_err(Fault::plain)?;
+        gateway.broker.transaction_coordinator(key)
+    } else {
+        let group = check_key(key_type, key, version)?;
+        caller.group(group).map_err(Fault::plain)?;
+        gateway.broker.coordinator(group)
+    };
     let found = leader.and_then(|leader| reached_node(gateway, leader, session.is_encrypted()));
     found.ok_or_else(|| {
         let reason = match leader {
-            Some(leader) => format!("broker {leader} coordinates the group and is not connected"),
-            None => "no broker leads the group's shard at present".to_owned(),
+            Some(leader) => format!("broker {leader} coordinates it and is not connected"),
+            None => "no broker leads its shard at present".to_owned(),
         };
         Fault::new(ResponseError::CoordinatorNotAvailable, reason)
     })
 }
 
 /// Returns the group that the key names.
-fn check_key<'a>(
-    session: &Session,
-    key_type: i8,
-    key: &'a str,
-    version: i16,
-) -> Result<&'a str, Fault> {
+fn check_key(key_type: i8, key: &str, version: i16) -> Result<&str, Fault> {
     match key_type {
         GROUP_KEY => Ok(key),
         SHARE_KEY if version >= SHARE_KEYS_SINCE => check_share_key(key),
-        TRANSACTION_KEY => Err(no_transactions_for(session)),
         _ => Err(Fault::new(
             ResponseError::InvalidRequest,
             format!("there is no coordinator for keys of type {key_type}"),

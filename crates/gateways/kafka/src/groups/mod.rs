@@ -28,7 +28,7 @@ mod classic_requests;
 pub(crate) mod committed;
 mod consumer_requests;
 mod offset_delete_requests;
-mod offset_requests;
+pub(crate) mod offset_requests;
 mod share_offset_requests;
 mod share_requests;
 pub(crate) mod streams_requests;

@@ -39,11 +39,14 @@ use crate::topic_ref::RequestedTopic;
 
 // ---------------------------------------------------------------------------------------- commit
 
+/// First version of OffsetCommit with a code for a stale epoch.
+const EPOCHS_SINCE: i16 = 9;
+
 /// The planned change of one partition of a commit, or its error.
-type CommitPlan = Result<OffsetChange, ResponseError>;
+pub(crate) type CommitPlan = Result<OffsetChange, ResponseError>;
 
 #[derive(Clone, Debug)]
-enum OffsetChange {
+pub(crate) enum OffsetChange {
     Commit(CommitOffset),
     /// A negative offset. Clients read it as "none committed", and kafkajs writes it to start at its
     /// configured position. So the committed offset is deleted.
@@ -81,6 +84,26 @@ pub(crate) async fn commit(
         }
     }
     Response::encode(&request.head, &commit_response(&message, &plans))
+}
+
+/// The plans of a commit in a transaction: as for any other, except that a member of a group with another protocol may
+/// commit at any version.
+pub(crate) async fn permitted(
+    gateway: &Gateway,
+    caller: &Caller,
+    message: &OffsetCommitRequest,
+) -> Vec<CommitPlan> {
+    ensure_known(gateway, message.topics.iter().map(|topic| RequestedTopic::Name(&topic.name)))
+        .await;
+    let mut plans = plan_commit(gateway, caller, message, None);
+    if plans.iter().any(Result::is_ok) {
+        let permitted = check_group(caller, &message.group_id)
+            .and_then(|()| may_commit(gateway, message, &plans, EPOCHS_SINCE));
+        if let Err(error) = permitted {
+            refuse_rest(&mut plans, error);
+        }
+    }
+    plans
 }
 
 /// One plan for each partition of the request, in its order.
@@ -152,8 +175,7 @@ fn may_commit(
             let permitted = group.commit(member, instance, generation, visit.now);
             permitted.map_err(group_code)
         }
-        // Before version 9 there is no code for a stale epoch.
-        Some(Group::Consumer(group)) if version < 9 && !group.is_empty() => {
+        Some(Group::Consumer(group)) if version < EPOCHS_SINCE && !group.is_empty() => {
             Err(ResponseError::UnsupportedVersion)
         }
         Some(Group::Consumer(group)) => {
@@ -161,7 +183,7 @@ fn may_commit(
             let permitted = group.may_commit(member, generation, partitions.into_iter());
             permitted.map_err(|error| group_code(error.kind))
         }
-        Some(Group::Streams(group)) if version < 9 && !group.is_empty() => {
+        Some(Group::Streams(group)) if version < EPOCHS_SINCE && !group.is_empty() => {
             Err(ResponseError::UnsupportedVersion)
         }
         Some(Group::Streams(group)) => {
@@ -187,7 +209,7 @@ fn committed_partitions(gateway: &Gateway, plans: &[CommitPlan]) -> Vec<(Uuid, i
     partitions.filter_map(|id| Some((catalog.topic(id.topic)?.uuid(), id.index as i32))).collect()
 }
 
-fn refuse_rest(plans: &mut [CommitPlan], error: ResponseError) {
+pub(crate) fn refuse_rest(plans: &mut [CommitPlan], error: ResponseError) {
     for plan in plans.iter_mut().filter(|plan| plan.is_ok()) {
         *plan = Err(error);
     }
@@ -213,7 +235,11 @@ async fn execute_commit(gateway: &Gateway, group: &GroupId, plans: &mut [CommitP
         Ok(refused) => refused,
         Err(error) => return refuse_rest(plans, coordinator_error(error)),
     };
-    // Mostly partitions that were deleted meanwhile.
+    note_refused(plans, refused);
+}
+
+/// Notes the offsets that the shard rejected: mostly of partitions that were deleted meanwhile.
+pub(crate) fn note_refused(plans: &mut [CommitPlan], refused: Vec<(PartitionId, Refusal)>) {
     let refused: HashMap<_, _> = refused.into_iter().collect();
     for plan in plans.iter_mut() {
         let refusal = plan.as_ref().ok().and_then(|planned| refused.get(&planned.partition()));
@@ -261,8 +287,8 @@ pub(crate) async fn fetch(
     gateway: &Gateway,
     mut request: Request,
 ) -> Result<Response, RequestError> {
-    // `require_stable` excludes offsets of open transactions, of which there are none.
     let message: OffsetFetchRequest = request.decode()?;
+    let stable_only = message.require_stable;
     let of_groups = message.groups.iter().flat_map(|group| group.topics.iter().flatten());
     let of_groups = of_groups.map(|topic| RequestedTopic::Name(&topic.name));
     let of_one = message.topics.iter().flatten().map(|topic| RequestedTopic::Name(&topic.name));
@@ -272,7 +298,7 @@ pub(crate) async fn fetch(
     let response = if request.head.version >= 8 {
         let mut groups = Vec::with_capacity(message.groups.len());
         for group in &message.groups {
-            groups.push(fetch_group(gateway, &request.caller, group).await);
+            groups.push(fetch_group(gateway, &request.caller, group, stable_only).await);
         }
         OffsetFetchResponse::default().with_groups(groups)
     } else {
@@ -306,10 +332,12 @@ async fn fetch_group(
     gateway: &Gateway,
     caller: &Caller,
     wanted: &OffsetFetchRequestGroup,
+    stable_only: bool,
 ) -> OffsetFetchResponseGroup {
     let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
     let mut permitted = caller.group(&wanted.group_id).and_then(|()| may_fetch(gateway, wanted));
-    if permitted == Err(ResponseError::NotCoordinator) && wanted.member_id.is_none() {
+    if permitted == Err(ResponseError::NotCoordinator) && wanted.member_id.is_none() && !stable_only
+    {
         // Only the group's offsets are requested, and this node has a copy of them, or queries the leader.
         permitted = Ok(());
     }
@@ -317,8 +345,31 @@ async fn fetch_group(
         return response.with_error_code(error.code());
     }
     match fetch_topics(gateway, caller, wanted).await {
-        Ok(topics) => response.with_topics(topics),
+        Ok(mut topics) => {
+            if stable_only {
+                mark_unstable(gateway, &wanted.group_id, &mut topics);
+            }
+            response.with_topics(topics)
+        }
         Err(why) => response.with_error_code(coordinator_unavailable(why).code()),
+    }
+}
+
+/// Replaces offsets that an open transaction may change by an error, after which clients try again (KIP-447).
+fn mark_unstable(gateway: &Gateway, group: &GroupId, topics: &mut [OffsetFetchResponseTopics]) {
+    let catalog = gateway.broker.catalog();
+    for topic in topics {
+        let Some(known) = catalog.topic_named(&topic.name) else { continue };
+        for partition in &mut topic.partitions {
+            let id = known.partition(partition.partition_index);
+            if partition.error_code == 0
+                && id.is_some_and(|id| gateway.broker.has_pending_offset(group, id))
+            {
+                let index = partition.partition_index;
+                let code = ResponseError::UnstableOffsetCommit.code();
+                *partition = fetched(index, None).with_error_code(code);
+            }
+        }
     }
 }
 
@@ -465,7 +516,7 @@ async fn fetch_one(
     });
     let wanted =
         OffsetFetchRequestGroup::default().with_group_id(message.group_id).with_topics(topics);
-    let mut group = fetch_group(gateway, caller, &wanted).await;
+    let mut group = fetch_group(gateway, caller, &wanted, message.require_stable).await;
     if version < GROUP_CODE_SINCE && group.error_code != 0 {
         group.topics = failed_topics(wanted.topics.unwrap_or_default(), group.error_code);
     }

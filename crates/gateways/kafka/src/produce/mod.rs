@@ -43,6 +43,7 @@ use crate::produce::response::PartitionResult;
 use crate::quotas;
 use crate::request::Request;
 use crate::state::{Gateway, Session};
+use crate::transactions::produced;
 use crate::unsupported::transactions::no_transactions;
 
 /// First version whose clients know Zstandard (KIP-110).
@@ -115,6 +116,7 @@ pub(crate) async fn start(
             now_ms: gateway.broker.clock().now_ms(),
             replicas,
             named_max: REFUSED_RECORDS_NAMED_MAX,
+            admits_transactions: admits_transactions(gateway, &caller, &produce),
         },
         refused_whole: whole_refusal(&produce),
         topics,
@@ -133,7 +135,20 @@ pub(crate) async fn start(
         }))
         .await;
     }
-    let Checks { slots, batches, .. } = checks;
+    let Checks { mut slots, mut batches, .. } = checks;
+    if let Some(id) = &produce.transactional_id
+        && batches.iter().any(|batch| batch.header.attributes.is_transactional())
+    {
+        // On the heap, as above.
+        let opened = Box::pin(produced::open(gateway, id, version, batches)).await;
+        batches = opened.0;
+        let appending = slots.iter_mut().filter(|(_, it)| matches!(it, Slot::Appending { .. }));
+        for ((_, slot), fault) in appending.zip(opened.1) {
+            if let Some(fault) = fault {
+                *slot = Slot::refused(fault);
+            }
+        }
+    }
     let (records, bytes) = AppendBatch::amount(&batches);
     session.connection.traffic().received(records, bytes);
     let reply = gateway.broker.append(batches);
@@ -215,7 +230,25 @@ fn whole_refusal(produce: &ProduceRequest) -> Option<Fault> {
             format!("acks must be -1 (all), 0 or 1, not {}", produce.acks),
         ));
     }
-    produce.transactional.then(no_transactions)
+    None
+}
+
+/// Whether the caller may produce in the transaction that the request names.
+fn admits_transactions(
+    gateway: &Gateway,
+    caller: &Caller,
+    produce: &ProduceRequest,
+) -> Result<(), Fault> {
+    let Some(id) = &produce.transactional_id else {
+        return Err(Fault::new(
+            ResponseError::InvalidRequest,
+            "a batch of a transaction comes with a transactional id",
+        ));
+    };
+    if !gateway.broker.has_transactions() {
+        return Err(no_transactions());
+    }
+    caller.transactional_id(id).map_err(Fault::plain)
 }
 
 struct ResolvedTopic {
@@ -251,6 +284,8 @@ struct ProduceConditions {
     replicas: usize,
     /// Number of rejected records that may still be named.
     named_max: usize,
+    /// Why the request may have no batches of a transaction.
+    admits_transactions: Result<(), Fault>,
 }
 
 /// Checks of a batch, and its changes, before it goes to the broker.
@@ -309,7 +344,13 @@ impl Policy<'_> {
         let (header, bytes, log_append_time) =
             self.apply(&validated, bytes).map_err(refuse_batch)?;
         if header.attributes.is_transactional() {
-            return Err(refuse(no_transactions()));
+            self.terms.admits_transactions.clone().map_err(refuse)?;
+            if !header.is_idempotent() {
+                return Err(refuse(Fault::new(
+                    ResponseError::InvalidRecord,
+                    "a batch of a transaction has no producer id",
+                )));
+            }
         }
         if header.attributes.compression() == Compression::Zstd && self.terms.version < ZSTD_SINCE {
             return Err(refuse(Fault::new(

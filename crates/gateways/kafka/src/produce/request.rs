@@ -16,7 +16,7 @@ const PARTITIONS_MAX: usize = 1_000_000;
 
 #[derive(Debug)]
 pub(crate) struct ProduceRequest {
-    pub(crate) transactional: bool,
+    pub(crate) transactional_id: Option<String>,
     pub(crate) acks: i16,
     /// How long the client waits for its batches to be durable on a majority.
     pub(crate) timeout_ms: i32,
@@ -60,12 +60,12 @@ impl ProduceRequest {
     ) -> Result<(Self, Vec<Option<(usize, usize)>>), MalformedValue> {
         let flexible = version >= FLEXIBLE_SINCE;
         let mut cursor = Cursor::new(body);
-        let transactional = cursor.nullable_text(flexible)?.is_some();
+        let transactional_id = cursor.nullable_text(flexible)?.map(str::to_owned);
         let acks = cursor.int16()?;
         let timeout_ms = cursor.int32()?;
         let topic_count = cursor.count(flexible)?.ok_or(MalformedValue::Null)?;
         let (topics, partitions) = (Vec::new(), Vec::new());
-        let mut request = Self { transactional, acks, timeout_ms, topics, partitions };
+        let mut request = Self { transactional_id, acks, timeout_ms, topics, partitions };
         let mut places = Vec::new();
         for _ in 0..topic_count {
             let topic = if version >= TOPIC_IDS_SINCE {
@@ -141,7 +141,7 @@ mod tests {
             let request = ProduceRequest::parse(version, body).unwrap();
 
             prop_assert_eq!((request.acks, request.timeout_ms), (acks, 1));
-            prop_assert!(!request.transactional);
+            prop_assert!(request.transactional_id.is_none());
             prop_assert_eq!(request.topics.len(), topics.len());
             let mut partitions = request.partitions.into_iter();
             for (found, (name, id, sent)) in request.topics.iter().zip(&topics) {

@@ -44,7 +44,9 @@ async fn read_run(
 ) -> Result<(), FetchError> {
     let (mut from, mut left) = (run.from, run.bytes);
     while from < run.to && left > 0 {
-        let read = broker.read_batches(partition, from, left).await?;
+        let mut read = broker.read_raw_batches(partition, from, left).await?;
+        // Aborted batches in between stay: a member uses the records that it has acquired, and no others.
+        read.cut_at_stable_end();
         let before = from;
         for slice in read.records {
             let Some((wanted, next)) = up_to(&slice, run.to) else { return Ok(()) };

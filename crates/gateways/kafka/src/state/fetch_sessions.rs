@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use base::{HashMap, HashSet, PartitionId, TopicId};
 use broker::catalog::Topic;
-use broker::{Broker, CatalogView, Watch, YieldBudget};
+use broker::{Bounds, Broker, CatalogView, Watch, YieldBudget};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as SessionMutex;
 use tokio::time::Instant;
@@ -46,8 +46,8 @@ pub(crate) struct FetchParameters {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionPartition {
     pub(crate) want: FetchParameters,
-    /// High watermark and log start that the client received last.
-    pub(crate) told: Option<(u64, u64)>,
+    /// Bounds that the client received last.
+    pub(crate) told: Option<Bounds>,
     /// It is in `turns`.
     pub(crate) queued: bool,
 }

@@ -1,12 +1,11 @@
-//! Refuses clients that use transactions: at once, and so that they show the reason.
+//! Refuses clients that use transactions below the feature level for it: at once, and so that they show the reason.
 
 use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;
 use crate::state::Session;
 
-const REASON: &str =
-    "transactions are not offered by this broker: produce without a transactional id";
+const REASON: &str = "transactions need feature level 10: type `postroad cluster upgrade --finalize` once all nodes run this version";
 
 /// The Java client shows the message; clients that show only the code report an unsupported version of the
 /// API. No client mistakes it for a missing right.

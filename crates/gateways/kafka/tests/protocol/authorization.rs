@@ -15,7 +15,8 @@ use crate::harness::*;
 pub(crate) const TOPIC_FAILED: i16 = 29;
 const GROUP_FAILED: i16 = 30;
 const CLUSTER_FAILED: i16 = 31;
-const REFUSALS: [i16; 3] = [TOPIC_FAILED, GROUP_FAILED, CLUSTER_FAILED];
+const TRANSACTION_FAILED: i16 = 53;
+const REFUSALS: [i16; 4] = [TOPIC_FAILED, GROUP_FAILED, CLUSTER_FAILED, TRANSACTION_FAILED];
 
 fn rule(resource: Resource, name: &str, action: Action, verdict: Verdict) -> Rule {
     Rule {
@@ -109,8 +110,6 @@ const OTHERS: &[i16] = &[
     ApiKey::SaslHandshake as i16,
     ApiKey::SaslAuthenticate as i16,
     ApiKey::DescribeCluster as i16,
-    ApiKey::DescribeTransactions as i16,
-    ApiKey::ListTransactions as i16,
     ApiKey::InitializeShareGroupState as i16,
     ApiKey::ReadShareGroupState as i16,
     ApiKey::WriteShareGroupState as i16,
@@ -187,6 +186,7 @@ async fn each_request_needs_its_right_and_no_other() {
             |it| it.error_code, CLUSTER_FAILED, [(Topic, "t", Write)];
     }
     groups(&node, &mut asked).await;
+    transactions(&node, &mut asked).await;
     cluster(&node, &mut asked).await;
     let versions = app(&node).await.ask(3, &crate::sessions::versions_request()).await;
     let all: BTreeSet<i16> = versions.api_keys.iter().map(|api| api.api_key).collect();
@@ -284,6 +284,72 @@ async fn groups(node: &Node, asked: &mut BTreeSet<i16>) {
             DeleteShareGroupOffsetsRequest::default().with_group_id(group("gs")),
             |it| it.error_code, GROUP_FAILED, [(Group, "gs", Delete)];
     }
+}
+
+async fn transactions(node: &Node, asked: &mut BTreeSet<i16>) {
+    let id = || TransactionalId(text("x"));
+    let added = add_partitions_to_txn_request::AddPartitionsToTxnTopic::default()
+        .with_name(name("t"))
+        .with_partitions(vec![0]);
+    let add = || {
+        AddPartitionsToTxnRequest::default()
+            .with_v3_and_below_transactional_id(id())
+            .with_v3_and_below_topics(vec![added.clone()])
+    };
+    let added_code = |it: &AddPartitionsToTxnResponse| {
+        it.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    };
+    let committed = txn_offset_commit_request::TxnOffsetCommitRequestTopic::default()
+        .with_name(name("t"))
+        .with_partitions(vec![Default::default()]);
+    let commit = || {
+        TxnOffsetCommitRequest::default()
+            .with_transactional_id(id())
+            .with_group_id(group("g"))
+            .with_generation_id(-1)
+            .with_topics(vec![committed.clone()])
+    };
+    let offsets =
+        || AddOffsetsToTxnRequest::default().with_transactional_id(id()).with_group_id(group("g"));
+    let initialized = || {
+        InitProducerIdRequest::default()
+            .with_transactional_id(Some(id()))
+            .with_transaction_timeout_ms(1_000)
+    };
+    let found = || FindCoordinatorRequest::default().with_key_type(1).with_key(text("x"));
+    let described = || DescribeTransactionsRequest::default().with_transactional_ids(vec![id()]);
+    let node = node;
+    cases! { node, asked;
+        FindCoordinatorRequest, 3, found(), |it| it.error_code,
+            TRANSACTION_FAILED, [(TransactionalId, "x", Describe)];
+        InitProducerIdRequest, 4, initialized(), |it| it.error_code,
+            TRANSACTION_FAILED, [(TransactionalId, "x", Write)];
+        AddPartitionsToTxnRequest, 3, add(), |it| added_code(&it),
+            TRANSACTION_FAILED, [(TransactionalId, "x", Write), (Topic, "t", Write)];
+        AddOffsetsToTxnRequest, 3, offsets(), |it| it.error_code,
+            TRANSACTION_FAILED, [(TransactionalId, "x", Write), (Group, "g", Read)];
+        TxnOffsetCommitRequest, 4, commit(), |it| it.topics[0].partitions[0].error_code,
+            TRANSACTION_FAILED, [(TransactionalId, "x", Write), (Group, "g", Read), (Topic, "t", Read)];
+        EndTxnRequest, 4, EndTxnRequest::default().with_transactional_id(id()), |it| it.error_code,
+            TRANSACTION_FAILED, [(TransactionalId, "x", Write)];
+        DescribeTransactionsRequest, 0, described(), |it| it.transaction_states[0].error_code,
+            TRANSACTION_FAILED, [(TransactionalId, "x", Describe)];
+        ListTransactionsRequest, 1, ListTransactionsRequest::default(),
+            |it| if it.transaction_states.is_empty() { TRANSACTION_FAILED } else { 0 },
+            TRANSACTION_FAILED, [(TransactionalId, "x", Describe)];
+    }
+    // The id alone does not suffice.
+    node.allow(Resource::TransactionalId, "x", Action::Write).await;
+    let mut client = app(node).await;
+    assert_eq!(added_code(&client.ask(3, &add()).await), TOPIC_FAILED);
+    assert_eq!(client.ask(3, &offsets()).await.error_code, GROUP_FAILED);
+    let answer = client.ask(4, &commit()).await;
+    assert_eq!(answer.topics[0].partitions[0].error_code, GROUP_FAILED);
+    let batched = add_partitions_to_txn_request::AddPartitionsToTxnTransaction::default()
+        .with_transactional_id(id());
+    let batched = AddPartitionsToTxnRequest::default().with_transactions(vec![batched]);
+    assert_eq!(client.ask(5, &batched).await.error_code, CLUSTER_FAILED);
+    node.forget_rules().await;
 }
 
 async fn cluster(node: &Node, asked: &mut BTreeSet<i16>) {

@@ -29,4 +29,5 @@ mod streams;
 mod tenants;
 mod tokens;
 mod topics;
+mod transactions;
 mod waiting;

@@ -6,9 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
-use kafka_protocol::messages::{
-    ApiVersionsRequest, InitProducerIdRequest, MetadataRequest, TransactionalId,
-};
+use kafka_protocol::messages::{InitProducerIdRequest, MetadataRequest};
 use record::{BatchOptions, Compression};
 use tokio::time::Instant;
 use world::SimulatedDisk;
@@ -288,33 +286,6 @@ async fn an_idempotent_producers_retries_are_recognised() {
     let gap = client.produce("orders", 0, numbered(8, epoch)).await;
     is_refused(&gap, OutOfOrderSequenceNumber);
     assert_eq!(client.get("orders", 0, 0).await.len(), 4);
-}
-
-#[tokio::test]
-async fn transactions_are_refused_clearly() {
-    let node = Node::start().await;
-    let mut client = node.client().await;
-    client.create("orders", 1, &[]).await;
-    let init = InitProducerIdRequest::default()
-        .with_transactional_id(Some(TransactionalId(text("tx"))))
-        .with_transaction_timeout_ms(1000);
-    let answer = client.ask(4, &init).await;
-    assert_eq!(answer.error_code, UnsupportedVersion.code());
-
-    let mut request = produce("orders", 0, -1, batch(&["a"]).into());
-    request.transactional_id = Some(TransactionalId(text("tx")));
-    let answer = only_partition(client.ask(9, &request).await);
-    is_refused(&answer, UnsupportedVersion);
-    let message = answer.error_message.as_deref().unwrap_or_default();
-    assert!(message.starts_with("transactions are not offered by this broker"), "{message}");
-
-    // librdkafka retries for ever after any other code.
-    let named = ApiVersionsRequest::default()
-        .with_client_software_name(text("librdkafka"))
-        .with_client_software_version(text("2.8.0"));
-    assert_eq!(client.ask(3, &named).await.error_code, 0);
-    let answer = client.ask(4, &init).await;
-    assert_eq!(answer.error_code, TransactionalIdAuthorizationFailed.code());
 }
 
 #[tokio::test]

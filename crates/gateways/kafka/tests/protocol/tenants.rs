@@ -35,6 +35,8 @@ const OF_NO_TOPIC: &[i16] = &[
     ApiKey::DeleteShareGroupState as i16,
     ApiKey::ReadShareGroupStateSummary as i16,
     ApiKey::InitProducerId as i16,
+    ApiKey::AddOffsetsToTxn as i16,
+    ApiKey::EndTxn as i16,
     ApiKey::FindCoordinator as i16,
     ApiKey::JoinGroup as i16,
     ApiKey::SyncGroup as i16,
@@ -250,7 +252,26 @@ async fn walk_groups(client: &mut Client, uuid: Uuid, asked: &mut BTreeSet<i16>)
         ]);
     let ended = delete_share_group_offsets_request::DeleteShareGroupOffsetsRequestTopic::default()
         .with_topic_name(name(FOREIGN));
+    let id = || TransactionalId(text("x"));
+    let added = add_partitions_to_txn_request::AddPartitionsToTxnTopic::default()
+        .with_name(name(FOREIGN))
+        .with_partitions(vec![0]);
+    let in_transaction = txn_offset_commit_request::TxnOffsetCommitRequestTopic::default()
+        .with_name(name(FOREIGN))
+        .with_partitions(vec![Default::default()]);
+    let commit_in_transaction = TxnOffsetCommitRequest::default()
+        .with_transactional_id(id())
+        .with_group_id(group("g"))
+        .with_generation_id(-1)
+        .with_topics(vec![in_transaction]);
     walk! { client, asked;
+        AddPartitionsToTxnRequest, 3,
+            AddPartitionsToTxnRequest::default()
+                .with_v3_and_below_transactional_id(id())
+                .with_v3_and_below_topics(vec![added.clone()]),
+            |it| it.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, TOPIC_FAILED;
+        TxnOffsetCommitRequest, 4, commit_in_transaction.clone(),
+            |it| it.topics[0].partitions[0].error_code, TOPIC_FAILED;
         OffsetCommitRequest, 8, commit(), |it| it.topics[0].partitions[0].error_code, TOPIC_FAILED;
         OffsetFetchRequest, 8,
             OffsetFetchRequest::default().with_groups(vec![fetched.clone().with_topics(None)]),
@@ -410,6 +431,8 @@ async fn tenant_of_the_default_vhost_reaches_nothing_of_another_by_permissions()
     let (node, mut root, uuid) = with_queue().await;
     let users = node.users.clone().expect("are there");
     users.allow("app", "/", Permissions::everything()).await.expect("allowed");
+    // Permissions are of queues and exchanges.
+    node.allow(Resource::TransactionalId, "*", Action::Any).await;
     nothing_is_reached(&node, &mut root, uuid).await;
 }
 
@@ -418,6 +441,7 @@ async fn rules_for_all_names_reach_nothing_of_another_vhost() {
     let (node, mut root, uuid) = with_queue().await;
     node.allow(Resource::Topic, "*", Action::Any).await;
     node.allow(Resource::Group, "*", Action::Any).await;
+    node.allow(Resource::TransactionalId, "*", Action::Any).await;
     node.allow(Resource::Cluster, CLUSTER, Action::Create).await;
     nothing_is_reached(&node, &mut root, uuid).await;
 }

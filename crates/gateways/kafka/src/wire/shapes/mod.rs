@@ -11,6 +11,7 @@ mod groups;
 mod records;
 mod share;
 mod topics;
+mod transactions;
 
 use kafka_protocol::messages::ApiKey;
 
@@ -58,6 +59,10 @@ pub(super) fn of(api: ApiKey) -> Option<&'static MessageShape> {
         ApiKey::AlterUserScramCredentials => &access::ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey::DescribeQuorum => &cluster::DESCRIBE_QUORUM,
         ApiKey::UpdateFeatures => &cluster::UPDATE_FEATURES,
+        ApiKey::AddPartitionsToTxn => &transactions::ADD_PARTITIONS_TO_TXN,
+        ApiKey::AddOffsetsToTxn => &transactions::ADD_OFFSETS_TO_TXN,
+        ApiKey::EndTxn => &transactions::END_TXN,
+        ApiKey::TxnOffsetCommit => &transactions::TXN_OFFSET_COMMIT,
         ApiKey::DescribeTransactions => &records::DESCRIBE_TRANSACTIONS,
         ApiKey::ListTransactions => &records::LIST_TRANSACTIONS,
         ApiKey::DescribeCluster => &cluster::DESCRIBE_CLUSTER,

@@ -24,7 +24,7 @@ pub(crate) fn group(name: &str) -> GroupId {
 }
 
 #[tokio::test]
-async fn this_node_coordinates_all_groups_and_no_transactions() {
+async fn this_node_coordinates_all_groups() {
     let node = Node::start().await;
     let mut client = node.client().await;
     for version in 0..=6 {
@@ -44,13 +44,6 @@ async fn this_node_coordinates_all_groups_and_no_transactions() {
             assert_eq!((found.port, found.error_code, found.node_id.0), (port, 0, 1));
         }
     }
-    let transactional =
-        FindCoordinatorRequest::default().with_key_type(1).with_coordinator_keys(vec![text("x")]);
-    let refused = client.ask(6, &transactional).await;
-    let refused = &refused.coordinators[0];
-    assert_eq!(refused.error_code, UnsupportedVersion.code(), "final, and no matter of access");
-    let message = refused.error_message.as_deref().unwrap_or_default();
-    assert!(message.starts_with("transactions are not offered by this broker"), "{message}");
 }
 
 fn list(states: &[&str], types: &[&str]) -> ListGroupsRequest {
