@@ -63,7 +63,7 @@ pub struct Image(Kind);
 enum Kind {
     Whole(WholeImage),
     Catalog(CatalogImage),
-    Rows(RowsImage),
+    Rows(Box<RowsImage>),
 }
 
 impl Image {
@@ -104,7 +104,9 @@ impl State {
         Image(match self.role {
             Role::Whole => Kind::Whole(WholeImage::of(self)),
             Role::Catalog => Kind::Catalog(CatalogImage::of(&self.catalog, self.last_ms)),
-            Role::Rows(shard) => Kind::Rows(RowsImage::of(shard, &self.rows, self.last_ms)),
+            Role::Rows(shard) => {
+                Kind::Rows(Box::new(RowsImage::of(shard, &self.rows, self.last_ms)))
+            }
         })
     }
 

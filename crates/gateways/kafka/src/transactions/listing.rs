@@ -96,7 +96,7 @@ pub(super) fn list(gateway: &Gateway, mut request: Request) -> Result<Response, 
         message.state_filters.into_iter().partition(|state| is_known(state));
     let response = ListTransactionsResponse::default().with_unknown_state_filters(unknown.clone());
     let pattern = message.transactional_id_pattern.as_deref().filter(|pattern| !pattern.is_empty());
-    let pattern = match pattern.map(|pattern| compiled(pattern)).transpose() {
+    let pattern = match pattern.map(compiled).transpose() {
         Ok(pattern) => pattern,
         Err(_) => {
             let response = response.with_error_code(ResponseError::InvalidRegularExpression.code());

@@ -12,7 +12,7 @@ use kafka_protocol::messages::txn_offset_commit_request::{
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, ApiVersionsRequest,
     DescribeTransactionsRequest, EndTxnRequest, FindCoordinatorRequest, GroupId,
-    InitProducerIdRequest, ListTransactionsRequest, OffsetFetchRequest, ProducerId, TopicName,
+    InitProducerIdRequest, ListTransactionsRequest, OffsetFetchRequest, ProduceRequest, ProducerId, TopicName,
     TransactionalId, TxnOffsetCommitRequest,
 };
 use record::BatchOptions;
@@ -30,7 +30,7 @@ fn topic_name(name: &str) -> TopicName {
 }
 
 /// Producer id and epoch.
-type Producer = (i64, i16);
+pub(crate) type Producer = (i64, i16);
 
 /// A transactional producer, by requests.
 struct Transactional {
@@ -76,27 +76,14 @@ impl Transactional {
         sequence: i32,
         value: &str,
     ) -> Result<i64, i16> {
-        let options = BatchOptions {
-            producer_id: self.producer.0,
-            producer_epoch: self.producer.1,
-            base_sequence: sequence,
-            transactional: true,
-            ..BatchOptions::default()
-        };
-        let batch = batch_of(options, &[(None, value)]);
-        let mut request = produce("orders", partition, -1, batch.into());
-        request.transactional_id = Some(id(self.id));
+        let request = produce_in(self.id, self.producer, partition, sequence, value);
         let version = if self.is_newer { 12 } else { 11 };
         let response = only_partition(self.client.ask(version, &request).await);
         of(response.error_code).map(|()| response.base_offset)
     }
 
     async fn end(&mut self, commit: bool) -> Result<(), i16> {
-        let request = EndTxnRequest::default()
-            .with_transactional_id(id(self.id))
-            .with_producer_id(ProducerId(self.producer.0))
-            .with_producer_epoch(self.producer.1)
-            .with_committed(commit);
+        let request = end_of(self.id, self.producer, commit);
         let version = if self.is_newer { 5 } else { 4 };
         let response = self.client.ask(version, &request).await;
         of(response.error_code)?;
@@ -142,17 +129,48 @@ fn refused<T: PartialEq + std::fmt::Debug>(result: Result<T, i16>, error: Respon
     assert_eq!(result, Err(error.code()), "{error:?} was expected");
 }
 
-async fn initialize(client: &mut Client, name: &str, version: i16) -> Result<Producer, i16> {
-    let request = InitProducerIdRequest::default()
+/// One value in a transaction.
+pub(crate) fn produce_in(
+    name: &str,
+    (producer_id, producer_epoch): Producer,
+    partition: i32,
+    sequence: i32,
+    value: &str,
+) -> ProduceRequest {
+    let options = BatchOptions {
+        producer_id,
+        producer_epoch,
+        base_sequence: sequence,
+        transactional: true,
+        ..BatchOptions::default()
+    };
+    let batch = batch_of(options, &[(None, value)]);
+    produce("orders", partition, -1, batch.into()).with_transactional_id(Some(id(name)))
+}
+
+pub(crate) fn end_of(name: &str, (producer_id, epoch): Producer, commit: bool) -> EndTxnRequest {
+    EndTxnRequest::default()
+        .with_transactional_id(id(name))
+        .with_producer_id(ProducerId(producer_id))
+        .with_producer_epoch(epoch)
+        .with_committed(commit)
+}
+
+pub(crate) fn initialization(name: &str) -> InitProducerIdRequest {
+    InitProducerIdRequest::default()
         .with_transactional_id(Some(id(name)))
-        .with_transaction_timeout_ms(60_000);
+        .with_transaction_timeout_ms(60_000)
+}
+
+async fn initialize(client: &mut Client, name: &str, version: i16) -> Result<Producer, i16> {
+    let request = initialization(name);
     let response = client.ask(version, &request).await;
     of(response.error_code)?;
     Ok((response.producer_id.0, response.producer_epoch))
 }
 
 /// All of a partition, as a consumer with this isolation receives it.
-async fn fetched(client: &mut Client, partition: i32, committed_only: bool) -> PartitionData {
+pub(crate) async fn fetched(client: &mut Client, partition: i32, committed_only: bool) -> PartitionData {
     let mut request = fetch("orders", partition, 0, 0);
     request.isolation_level = i8::from(committed_only);
     let mut response = client.ask(12, &request).await;

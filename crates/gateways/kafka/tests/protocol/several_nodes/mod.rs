@@ -7,6 +7,7 @@ mod groups;
 mod near;
 mod share;
 mod spread;
+mod transactions;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
