@@ -1,7 +1,5 @@
 //! Readers of a partition with transactions: committed records, and none of open or aborted ones.
 
-use std::collections::HashMap;
-
 use base::Offset;
 use machine::command::EndCause;
 use machine::{Command, Outcome, ProducerKey, Refusal, TransactionCommand, TransactionRefusal};
@@ -352,15 +350,15 @@ async fn compaction_drops_aborted_records_and_keeps_markers_and_open_transaction
         let raw = broker.read_raw_batches(partition, 0, 1 << 20).await.expect("reads");
         let headers = batches_in(&raw.records).map(|batch| batch.expect("a batch").0);
         let stored = headers.map(|it| (it.base_offset, it.attributes.is_control()));
-        stored.collect::<HashMap<_, _>>()
+        stored.collect::<BTreeMap<_, _>>()
     };
     let markers = [(2, true), (4, true), (6, true)];
-    let mut expected = HashMap::from([(1, false), (5, false), (7, false), (8, false)]);
+    let mut expected = BTreeMap::from([(1, false), (5, false), (7, false), (8, false)]);
     expected.extend(markers);
     wait_for("compaction below the stable end", async || stored().await == expected).await;
     one.end(true).await;
     plain(&broker, partition, "end").await;
-    let mut expected = HashMap::from([(1, false), (7, false), (9, true), (10, false)]);
+    let mut expected = BTreeMap::from([(1, false), (7, false), (9, true), (10, false)]);
     expected.extend(markers);
     wait_for("compaction of the rest", async || stored().await == expected).await;
     broker.shutdown().await;
