@@ -1,5 +1,6 @@
 //! Dead letters: count, show, redrive, delete. They wait in the main lease group of a topic; in a topic
-//! without one, all records count.
+//! without one, all its records are searched. A record is a dead letter if its headers have a death, whatever
+//! topic it is in: the ordinary records of a topic are neither counted nor changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub(crate) fn death(headers: &HeadersView<'_>) -> Death {
     }
 }
 
+/// Returns whether the headers of a record mark it as a dead letter.
 pub(crate) fn is_known(death: &Death) -> bool {
     death.reason.is_some() || death.topic.is_some()
 }
@@ -58,7 +60,7 @@ fn matches(death: &Death, only: &DeadLetterFilter) -> bool {
     let is = |wanted: &Option<String>, found: &Option<String>| {
         wanted.as_ref().is_none_or(|wanted| found.as_ref() == Some(wanted))
     };
-    is(&only.source, &death.topic) && is(&only.reason, &death.reason)
+    is_known(death) && is(&only.source, &death.topic) && is(&only.reason, &death.reason)
 }
 
 /// Returns the records among which a topic's dead letters are.
@@ -144,7 +146,11 @@ pub(crate) async fn count(
     let source = source(broker, topic)?;
     let mut counts: BTreeMap<_, DeadLetterCount> = BTreeMap::new();
     let visit = |peeked: PeekedRecord| {
-        let Death { topic, group, reason, time_ms, .. } = death(&peeked.record.view().headers);
+        let death = death(&peeked.record.view().headers);
+        if !is_known(&death) {
+            return VisitDecision::More;
+        }
+        let Death { topic, group, reason, time_ms, .. } = death;
         let key = (topic.clone(), group.clone(), reason.clone());
         let count = counts.entry(key).or_insert(DeadLetterCount {
             source: topic,
@@ -212,8 +218,17 @@ fn sorted(places: &[RecordPosition]) -> Vec<RecordPosition> {
 /// The places of dead letters that one request moves, and where the next one continues.
 struct SelectedLetters {
     places: Vec<RecordPosition>,
+    /// Requested records that are gone, or no dead letters that the filter selects.
+    unselected: u64,
     next: Option<RecordPosition>,
     until: Vec<u64>,
+}
+
+impl SelectedLetters {
+    fn moved(self, records: u64, left: u64) -> DeadLettersMoved {
+        let left = left + self.unselected;
+        DeadLettersMoved { records, left, next: self.next, until: self.until }
+    }
 }
 
 async fn choose(
@@ -237,7 +252,21 @@ async fn choose(
         places.retain(|place| Some(*place) >= span.from);
         let next = places.get(records_max).copied();
         places.truncate(records_max);
-        return Ok(SelectedLetters { places, next, until });
+        let requested = places.len();
+        let mut letters = Vec::with_capacity(requested);
+        for place in places {
+            let visit = |peeked: PeekedRecord| {
+                if peeked.offset == place.offset
+                    && matches(&death(&peeked.record.view().headers), only)
+                {
+                    letters.push(place);
+                }
+                VisitDecision::More
+            };
+            source.visit(broker, Some(place.partition), Some(place), 1, visit).await?;
+        }
+        let unselected = (requested - letters.len()) as u64;
+        return Ok(SelectedLetters { places: letters, unselected, next, until });
     }
     let mut places = Vec::new();
     let visit = |peeked: PeekedRecord| {
@@ -254,7 +283,7 @@ async fn choose(
     };
     let scan = OPERATION_PAGE_SCAN_MAX;
     let next = source.visit(broker, None, span.from, scan, visit).await?;
-    Ok(SelectedLetters { places, next, until })
+    Ok(SelectedLetters { places, unselected: 0, next, until })
 }
 
 pub(crate) async fn redrive(
@@ -277,9 +306,13 @@ pub(crate) async fn redrive(
             RedriveTo::Topic(found.ok_or_else(|| no_topic(to))?)
         }
     };
-    let (_, group, source) = ensure_main(broker, caller, topic).await?;
-    let SelectedLetters { places, next, until } = choose(broker, &source, only, span).await?;
-    let places = places.iter().map(|place| (place.partition, place.offset)).collect();
+    let selected = choose(broker, &source(broker, topic)?, only, span).await?;
+    if selected.places.is_empty() {
+        // A topic without dead letters does not become a queue.
+        return Ok(selected.moved(0, 0));
+    }
+    let (_, group, _) = ensure_main(broker, caller, topic).await?;
+    let places = selected.places.iter().map(|place| (place.partition, place.offset)).collect();
     let moved = broker.redrive(group, RedriveSelection::Records(places), target).await;
     let moved = moved.map_err(|error| match error {
         RedriveError::UnknownGroup(_) => no_topic(topic),
@@ -287,7 +320,7 @@ pub(crate) async fn redrive(
         RedriveError::Read(error) => error.into(),
         RedriveError::Unavailable(why) => why.into(),
     })?;
-    Ok(DeadLettersMoved { records: moved.moved, left: moved.left, next, until })
+    Ok(selected.moved(moved.moved, moved.left))
 }
 
 pub(crate) async fn delete(
@@ -297,9 +330,11 @@ pub(crate) async fn delete(
     only: &DeadLetterFilter,
     span: &Span,
 ) -> Result<DeadLettersMoved, AdminError> {
-    let (queue, group, source) = ensure_main(broker, caller, topic).await?;
-    let SelectedLetters { places, next, until } = choose(broker, &source, only, span).await?;
-    let removed = remove_from(broker, &queue, group, &places).await?;
-    let left = removed.refused.len() as u64;
-    Ok(DeadLettersMoved { records: removed.removed, left, next, until })
+    let selected = choose(broker, &source(broker, topic)?, only, span).await?;
+    if selected.places.is_empty() {
+        return Ok(selected.moved(0, 0));
+    }
+    let (queue, group, _) = ensure_main(broker, caller, topic).await?;
+    let removed = remove_from(broker, &queue, group, &selected.places).await?;
+    Ok(selected.moved(removed.removed, removed.refused.len() as u64))
 }

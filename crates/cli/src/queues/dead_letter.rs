@@ -49,6 +49,13 @@ struct Filter {
 }
 
 impl Filter {
+    /// Message for a topic without dead letters that the filter selects.
+    fn none_in(&self, topic: &str) -> String {
+        let is_set = self.source.is_some() || self.reason.is_some() || !self.record.is_empty();
+        let which = if is_set { "no such dead letters" } else { "no dead letters" };
+        format!("topic {topic} has {which}\n")
+    }
+
     fn document(&self) -> DeadLetterFilter {
         DeadLetterFilter {
             source: self.source.clone(),
@@ -175,7 +182,7 @@ impl Show {
             from = page.next;
         }
         output.show(&shown, |shown| match shown.is_empty() {
-            true => format!("topic {} has no such dead letters\n", self.topic),
+            true => self.filter.none_in(&self.topic),
             false => show_table(shown),
         })?;
         Ok(())
@@ -235,7 +242,7 @@ struct RedriveOutput<'a> {
     /// `null`: the topic that each came from.
     to: Option<&'a str>,
     records: u64,
-    /// Records that stay: leased by a consumer, or their topic no longer exists.
+    /// Records that stay: leased by a consumer, gone, no dead letters, or their topic no longer exists.
     left: u64,
 }
 
@@ -252,7 +259,10 @@ impl Redrive {
         let (records, left) = client.move_dead_letters(self.max, operation, show).await?;
         progress.clear();
         let redriven = RedriveOutput { topic: &self.topic, to: self.to.as_deref(), records, left };
-        output.show(&redriven, redriven_text)?;
+        output.show(&redriven, |redriven| match redriven.records + redriven.left {
+            0 => self.filter.none_in(&self.topic),
+            _ => redriven_text(redriven),
+        })?;
         Ok(())
     }
 }
@@ -263,8 +273,8 @@ fn redriven_text(done: &RedriveOutput<'_>) -> String {
         format!("sent {} from topic {} to {to}\n", counted(done.records, "record"), done.topic);
     if done.left > 0 {
         text += &format!(
-            "{} stayed: a consumer has it, it is gone already, or the topic that it came from is \
-             no more (--to names another)\n",
+            "{} stayed: leased by a consumer, gone already, no dead letter, or from a topic that \
+             no longer exists (--to names another topic)\n",
             counted(done.left, "record")
         );
     }
@@ -291,7 +301,7 @@ struct Delete {
 struct DeletedDeadLetters<'a> {
     topic: &'a str,
     records: u64,
-    /// Records that stay: leased by a consumer.
+    /// Records that stay: leased by a consumer, gone, or no dead letters.
     left: u64,
 }
 
@@ -308,14 +318,19 @@ impl Delete {
         progress.clear();
         let deleted = DeletedDeadLetters { topic: &self.topic, records, left };
         output.show(&deleted, |deleted| {
+            if deleted.records + deleted.left == 0 {
+                return self.filter.none_in(&self.topic);
+            }
             let mut text = format!(
                 "deleted {} of topic {}\n",
                 counted(deleted.records, "dead letter"),
                 deleted.topic
             );
             if deleted.left > 0 {
-                let left = counted(deleted.left, "dead letter");
-                text += &format!("{left} stayed: a consumer has it, or it is gone already\n");
+                let left = counted(deleted.left, "record");
+                text += &format!(
+                    "{left} stayed: leased by a consumer, gone already, or no dead letter\n"
+                );
             }
             text
         })?;

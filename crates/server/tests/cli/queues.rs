@@ -333,7 +333,7 @@ fn deleting_dead_letters_requires_a_filter_or_all() {
     let broker = with_dead_letters();
     let delete = |more: &[&str]| broker.run(&[&["dead-letter", "delete", "dead"], more].concat());
     delete(&[]).fails(1, &["--all"]);
-    assert_eq!(delete(&["--reason", "rejected"]).ok(), "deleted 0 dead letters of topic dead\n");
+    assert_eq!(delete(&["--reason", "rejected"]).ok(), "topic dead has no such dead letters\n");
     assert_eq!(delete(&["-r", "0:0"]).ok(), "deleted 1 dead letter of topic dead\n");
     assert_eq!(
         delete(&["--source", "q", "--max", "1"]).ok(),
@@ -341,6 +341,34 @@ fn deleting_dead_letters_requires_a_filter_or_all() {
     );
     assert_eq!(delete(&["--all"]).ok(), "deleted 3 dead letters of topic dead\n");
     assert_eq!(depth(&broker, "dead"), 0);
+}
+
+#[test]
+fn dead_letter_commands_change_no_ordinary_records() {
+    let broker = with_dead_letters();
+    let run = |command: &str, more: &[&str]| {
+        broker.run(&[&["dead-letter", command, "mixed"], more].concat())
+    };
+    broker.run(&["topic", "create", "mixed", "-p", "1"]).ok();
+    broker.feed(&["produce", "mixed"], seq(1..=3)).ok();
+    assert_eq!(run("delete", &["--all"]).ok(), "topic mixed has no dead letters\n");
+    assert_eq!(run("redrive", &["--to", "q"]).ok(), "topic mixed has no dead letters\n");
+    broker.run(&["queue", "describe", "mixed"]).fails(1, &["topic mixed is no queue"]);
+    // A queue for work that also receives dead letters.
+    broker.run(&["queue", "declare", "mixed"]).ok();
+    broker.run(&["queue", "declare", "q", "--ttl", "1ms", "--dead-letter", "mixed"]).ok();
+    broker.feed(&["produce", "q"], "late\n").ok();
+    eventually("it expires", || depth(&broker, "mixed") == 4);
+    let listed = broker.run(&["dead-letter", "list", "mixed", "-o", "json"]).json();
+    assert_eq!(
+        (&listed[0]["records"], &listed[0]["counts"][0]["source"]),
+        (&1.into(), &"q".into())
+    );
+    assert_eq!(run("show", &["-o", "json"]).json().as_array().map(Vec::len), Some(1));
+    let left = run("delete", &["-r", "0:0", "-r", "0:1", "-o", "json"]).json();
+    assert_eq!((&left["records"], &left["left"]), (&0.into(), &2.into()));
+    assert_eq!(run("delete", &["--all"]).ok(), "deleted 1 dead letter of topic mixed\n");
+    assert_eq!(broker.run(&["consume", "mixed", "--max", "3"]).ok(), seq(1..=3));
 }
 
 #[test]
