@@ -144,6 +144,11 @@ impl Rights {
         }
     }
 
+    /// All rights, for an operation that a right of this client covers as a whole. Its decisions are audited as before.
+    pub fn to_everything(&self) -> Self {
+        Self { caller: self.caller.clone(), ..Self::everything() }
+    }
+
     pub fn is_everything(&self) -> bool {
         self.everything
     }

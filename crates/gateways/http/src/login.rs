@@ -78,6 +78,11 @@ impl RequestClient {
         self.principal.as_ref().map(|principal| &**principal.name())
     }
 
+    /// The same client with all rights. Callers have checked the right that covers the whole request.
+    pub(crate) fn with_every_right(&self) -> Self {
+        Self { rights: Arc::new(self.rights.to_everything()), ..self.clone() }
+    }
+
     pub(crate) fn rights(&self) -> &Rights {
         &self.rights
     }

@@ -1,6 +1,8 @@
 //! RabbitMQ's management API.
 
+use access::Tags;
 use axum::http::Method;
+use passwords::hash_password;
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -412,6 +414,22 @@ async fn definitions_round_trip_through_import_and_export() {
     let refused = send(&server, Method::POST, "/api/definitions", &wrong.to_string()).await;
     assert!(is_refused(&refused, 400, "bad_request").contains("shovel"));
     is_refused(&server.get("/api/vhosts/never").await, 404, "Object Not Found");
+}
+
+#[tokio::test]
+async fn first_import_declares_queues_in_the_virtual_hosts_that_it_creates() {
+    let (server, _broker, users) = safe_node().await;
+    users.add("admin", hash_password("secret").expect("a hash")).await.expect("is made");
+    users.set_tags("admin", Tags::administrator()).await.expect("are set");
+    let file = definitions().to_string();
+    let done = send_as(&server, "admin", Method::POST, "/api/definitions", &file).await;
+    assert_eq!(done.status, 204, "{done:?}");
+    // The import needs no permissions in the virtual host, other requests do.
+    users.deny("admin", "prod").await.expect("is removed");
+    let again = send_as(&server, "admin", Method::POST, "/api/definitions", &file).await;
+    assert_eq!(again.status, 204, "{again:?}");
+    let refused = send_as(&server, "admin", Method::PUT, "/api/queues/prod/more", "").await;
+    is_refused(&refused, 401, "not_authorised");
 }
 
 #[tokio::test]

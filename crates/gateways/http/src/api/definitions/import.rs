@@ -1,9 +1,10 @@
 //! Import of a definitions file. The whole file is parsed and validated first, so that an unsupported entry changes
 //! nothing. Existing objects with the same definition are kept.
 
+use access::Users;
 use access::user_limits::LimitTarget;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use operations::amqp::PolicyDefinition;
@@ -20,6 +21,10 @@ use crate::limits::HTTP_API_DEFINITIONS_LIMITS;
 
 /// Imports run one at a time: a file may be large.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+
+/// Header of the response to the import that created the first user: the effect on log-ins. The body stays empty, as
+/// RabbitMQ's clients expect.
+const NOTICE: HeaderName = HeaderName::from_static("postroad-notice");
 
 /// Sections that describe the file and declare nothing.
 const ABOUT: [&str; 12] = [
@@ -78,9 +83,16 @@ pub(in crate::api) async fn import(call: &Call) -> Outcome {
     if call.query.is_true("dry_run") {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    file.apply(call).await?;
+    let had_users = call.users().is_ok_and(Users::has_any);
+    // As in RabbitMQ, an administrator's import needs no permissions in the virtual hosts of the file.
+    file.apply(&call.with_every_right()).await?;
     tracing::info!(by = call.user_name(), "definitions are imported");
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let notice = call.users().ok().filter(|_| !had_users).and_then(Users::login_notice);
+    if let Some(notice) = notice.and_then(|notice| HeaderValue::from_str(&notice).ok()) {
+        response.headers_mut().insert(NOTICE, notice);
+    }
+    Ok(response)
 }
 
 /// The body, or the file within a multipart form.

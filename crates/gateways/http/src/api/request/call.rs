@@ -49,6 +49,7 @@ pub(crate) enum Gate {
 pub(in crate::api) type Outcome = Result<Response, ApiError>;
 pub(in crate::api) type OutcomeFuture<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
+#[derive(Clone)]
 pub(in crate::api) struct Call {
     pub(in crate::api) front: FrontEnd,
     pub(in crate::api) caller: RequestClient,
@@ -61,6 +62,12 @@ pub(in crate::api) struct Call {
 }
 
 impl Call {
+    /// The same request with all rights. Only for endpoints that an administrator may call: they change users and
+    /// permissions themselves, so the rights at the beginning of the request do not count for its later steps.
+    pub(in crate::api) fn with_every_right(&self) -> Self {
+        Self { caller: self.caller.with_every_right(), ..self.clone() }
+    }
+
     pub(in crate::api) fn node(&self) -> Result<&Node, ApiError> {
         Ok(self.front.opened()?)
     }
