@@ -1,5 +1,6 @@
 //! The ports that clients connect to, and the addresses advertised for them.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -53,7 +54,18 @@ impl Listeners {
         let http_tls = reserve("http-tls", tls.and_then(|tls| tls.http)).await;
         let metrics = reserve("metrics", settings.http.metrics).await;
         let Some(kafka) = kafka.filter(|_| taken.is_empty()) else {
-            return Err(TakenPorts(taken));
+            let of_settings = [
+                Some(settings.kafka),
+                tls.and_then(|tls| tls.kafka),
+                settings.amqp,
+                tls.and_then(|tls| tls.amqp),
+                settings.http.http,
+                tls.and_then(|tls| tls.http),
+                settings.http.metrics,
+                settings.cluster.as_ref().map(|cluster| cluster.listen),
+            ];
+            let used = of_settings.into_iter().flatten().map(|address| address.port()).collect();
+            return Err(TakenPorts::with_free_ones(net, taken, used).await);
         };
         let at = |port: Option<&ReservedPort>| port.map(|port| port.address);
         let bound = Bound {
@@ -133,28 +145,115 @@ pub(crate) struct TakenPort {
 
 /// All of them of a node, at least one.
 #[derive(Debug)]
-pub(crate) struct TakenPorts(Vec<TakenPort>);
+pub(crate) struct TakenPorts {
+    taken: Vec<TakenPort>,
+    /// Settings with free addresses to use instead.
+    free: Vec<(&'static str, SocketAddr)>,
+}
 
 impl TakenPorts {
     /// Fails if there are any.
     fn check(taken: Vec<TakenPort>) -> Result<(), Self> {
-        if taken.is_empty() { Ok(()) } else { Err(Self(taken)) }
+        if taken.is_empty() { Ok(()) } else { Err(Self { taken, free: Vec::new() }) }
+    }
+
+    /// Finds a free port for each. `used`: ports that are not suggested, whether they are free or not.
+    async fn with_free_ones(net: Net, taken: Vec<TakenPort>, mut used: BTreeSet<u16>) -> Self {
+        let mut free = Vec::new();
+        for TakenPort { address, setting, .. } in &taken {
+            // A port that is usually free and easily remembered, or one of the next ones.
+            let first = address.port().checked_add(10_000).unwrap_or(SUGGESTIONS_FROM);
+            for port in (first..=u16::MAX).take(SUGGESTIONS_TRIED) {
+                let candidate = SocketAddr::new(address.ip(), port);
+                if !used.contains(&port) && net.bind(candidate).await.is_ok() {
+                    used.insert(port);
+                    free.push((*setting, candidate));
+                    break;
+                }
+            }
+        }
+        Self { taken, free }
+    }
+}
+
+/// First suggestion for a port to which 10,000 cannot be added.
+const SUGGESTIONS_FROM: u16 = 20_000;
+const SUGGESTIONS_TRIED: usize = 100;
+
+/// The command line of this process, with some addresses replaced.
+fn retry_command(
+    arguments: impl IntoIterator<Item = String>,
+    replaced: &[(&str, SocketAddr)],
+) -> String {
+    let mut command = "postroad serve".to_owned();
+    let mut arguments = arguments.into_iter().peekable();
+    arguments.next_if(|argument| argument == "serve");
+    while let Some(argument) = arguments.next() {
+        let flag = argument.strip_prefix("--").unwrap_or_default();
+        let (name, has_value) = match flag.split_once('=') {
+            Some((name, _)) => (name, true),
+            None => (flag, false),
+        };
+        match (replaced.iter().any(|(setting, _)| *setting == name), has_value) {
+            (true, true) => {}
+            (true, false) => drop(arguments.next()),
+            (false, _) => {
+                command.push(' ');
+                command += &shell_word(&argument);
+            }
+        }
+    }
+    for (setting, address) in replaced {
+        let _ = write!(command, " --{setting} {address}");
+    }
+    command
+}
+
+/// Quotes an argument for a POSIX shell, if it has to be.
+fn shell_word(argument: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&byte);
+    match !argument.is_empty() && argument.bytes().all(is_plain) {
+        true => argument.to_owned(),
+        false => format!("'{}'", argument.replace('\'', "'\\''")),
     }
 }
 
 impl fmt::Display for TakenPorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, TakenPort { address, setting, source }) in self.0.iter().enumerate() {
+        for (place, TakenPort { address, setting, source }) in self.taken.iter().enumerate() {
             let between = if place == 0 { "" } else { "; " };
             write!(f, "{between}cannot listen on {address} (--{setting}): {source}")?;
         }
-        f.write_str(". Stop what uses it, or choose another: postroad serve")?;
-        for TakenPort { address, setting, .. } in &self.0 {
-            // A port that is usually free and easily remembered.
-            let port = address.port().checked_add(10_000).unwrap_or(0);
-            write!(f, " --{setting} {}", SocketAddr::new(address.ip(), port))?;
+        f.write_str(". Stop the process that listens there, or choose another address")?;
+        if self.free.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let arguments = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned());
+        write!(f, ": {}", retry_command(arguments, &self.free))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggested_command_keeps_the_other_arguments() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let replaced = [("kafka", address(19092)), ("http", address(25672))];
+        let of = |arguments: &[&str]| {
+            retry_command(arguments.iter().map(|it| (*it).to_owned()), &replaced)
+        };
+        let chosen = "--kafka 127.0.0.1:19092 --http 127.0.0.1:25672";
+        assert_eq!(of(&[]), format!("postroad serve {chosen}"));
+        assert_eq!(
+            of(&["serve", "--data", "my data", "--kafka", "127.0.0.1:1", "--http=127.0.0.1:2"]),
+            format!("postroad serve --data 'my data' {chosen}")
+        );
+        assert_eq!(
+            of(&["serve", "--kafka-tls", "h:1", "--rack", "it's"]),
+            format!("postroad serve --kafka-tls h:1 --rack 'it'\\''s' {chosen}")
+        );
     }
 }
 

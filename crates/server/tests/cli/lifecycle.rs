@@ -1,5 +1,6 @@
 //! `postroad serve` from start to end, and the survival of its data.
 
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -156,7 +157,36 @@ fn all_ports_that_are_taken_are_named_at_once() {
     second.args(["serve", "--kafka", &first.address, "--http", &first.address, "--data"]);
     second.args(["data", "--amqp", "off"]).current_dir(folder.path());
     let taken = [format!("{} (--kafka)", first.address), format!("{} (--http)", first.address)];
-    run(second, b"").fails(2, &[&taken[0], &taken[1], "postroad serve --kafka 127.0.0.1:"]);
+    let kept = "postroad serve --data data --amqp off --kafka 127.0.0.1:";
+    run(second, b"").fails(2, &[&taken[0], &taken[1], kept]);
+}
+
+#[test]
+fn suggested_ports_are_free_and_unlike() {
+    let bind = |port| TcpListener::bind(("127.0.0.1", port));
+    // A port whose obvious substitute is busy, too.
+    let (low, _high) = (10_000..20_000)
+        .find_map(|port| {
+            let low = bind(port).ok()?;
+            Some((low, bind(port + 10_000).ok()?))
+        })
+        .expect("two free ports");
+    let taken = low.local_addr().expect("is bound");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut second = postroad();
+    second.args(["serve", "--kafka", "127.0.0.1:0", "--amqp"]).arg(taken.to_string());
+    second.arg("--http").arg(taken.to_string()).current_dir(folder.path());
+    let refused = run(second, b"").err;
+    let (_, command) = refused.split_once("postroad serve ").expect("a command");
+    let ports: Vec<u16> = command
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("127.0.0.1:")?.parse().ok())
+        .collect();
+    assert_eq!(ports.len(), 3, "{command}");
+    assert_eq!(ports[0], 0, "the given address that is not taken stays: {command}");
+    assert_ne!(ports[1], ports[2], "{command}");
+    assert!(ports[1..].iter().all(|port| *port > taken.port() + 10_000), "{command}");
+    assert!(ports[1..].iter().all(|port| bind(*port).is_ok()), "{command}");
 }
 
 #[test]
