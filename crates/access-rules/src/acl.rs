@@ -161,6 +161,11 @@ impl Rule {
         is_named && (self.host == WILDCARD || is_host(&self.host))
     }
 
+    /// Whether the rule names this user, alone.
+    pub fn is_about_only(&self, user: &str) -> bool {
+        user != WILDCARD && self.principal.strip_prefix(PRINCIPAL_KIND) == Some(user)
+    }
+
     /// Whether the rule applies to a resource of this name.
     pub fn covers(&self, resource: Resource, name: &str) -> bool {
         self.resource == resource

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 
+use access_rules::acl::{Action, Pattern, Resource, Rule, Verdict};
 use access_rules::{OPERATOR, Permissions};
 use broker::{Broker, BrokerOptions};
 use passwords::rabbitmq_hash::RabbitMqHash;
@@ -99,6 +100,38 @@ async fn concurrent_changes_of_one_user_are_all_applied() {
     let twice = [users.delete("app"), users.delete("app")];
     let deleted = futures_util::future::join_all(twice).await;
     assert_eq!(deleted.iter().filter(|deleted| deleted.is_ok()).count(), 1);
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn deleted_user_leaves_no_rules_to_a_later_user_of_its_name() {
+    let disk = SimulatedDisk::default();
+    let (broker, users) = open_on(&disk, &[]).await;
+    let of = |principal: &str| Rule {
+        resource: Resource::Topic,
+        pattern: Pattern::Literal,
+        name: "t".to_owned(),
+        principal: principal.to_owned(),
+        host: "*".to_owned(),
+        action: Action::Read,
+        verdict: Verdict::Allow,
+    };
+    for name in ["app", "guest"] {
+        if name != "guest" {
+            users.add(name, hash("secret")).await.expect("added");
+        }
+        let principal = format!("User:{name}");
+        let rules = vec![of(&principal), of("User:apply"), of("User:*")];
+        users.add_rules(rules).await.expect("added");
+        users.delete(name).await.expect("deleted");
+        assert_eq!(*users.rules(), [of("User:*"), of("User:apply")], "{name}");
+        users.add(name, hash("other")).await.expect("added");
+        assert_eq!(users.rules().len(), 2, "{name}");
+    }
+    broker.shutdown().await;
+    drop((broker, users));
+    let (broker, users) = open_on(&disk, &[]).await;
+    assert_eq!(users.rules().len(), 2);
     broker.shutdown().await;
 }
 

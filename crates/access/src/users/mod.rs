@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use access_rules::acl::Rule;
 use access_rules::{OPERATOR, Permissions};
 use broker::{Broker, DocumentWatch};
-use documents::StoreError;
+use documents::{Change, StoreError};
 use parking_lot::{Mutex, RwLock};
 use passwords::{Secret, Verifiers};
 use tasks::Task;
@@ -397,17 +397,26 @@ impl Users {
         .await
     }
 
-    /// Deletes a user; its connections are closed.
+    /// Deletes a user and the rules about it in one entry of the log; its connections are closed. A later user of
+    /// this name has no rights.
     pub async fn delete(&self, name: &str) -> Result<(), UserError> {
         self.refuse_settings(name)?;
         loop {
+            // A rule that another node has just added is deleted, too.
+            self.catch_up().await?;
             let account = self.known(name).await?.ok_or_else(|| not_found(name))?;
-            let deleted = if name == GUEST {
+            let mut deletion = Change::new();
+            if name == GUEST {
                 // Otherwise it would be back after a restart.
-                store::write_gone(&self.0.broker, &account).await
+                store::write_gone(&mut deletion, &account)?;
             } else {
-                store::delete(&self.0.broker, &account).await
-            };
+                store::delete(&mut deletion, &account);
+            }
+            rules::forget_user(&mut deletion, &self.0.broker, name)?;
+            let deleted = deletion.make(&self.0.broker).await;
+            if deleted.is_ok() {
+                self.read_rules()?;
+            }
             if self.take(name, deleted)? {
                 return self.forget_limits(LimitTarget::User(name)).await;
             }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use access_rules::acl::{Rule, RuleFilter};
 use broker::Broker;
-use documents::WritePrecondition;
 use documents::store::{put, read};
+use documents::{Change, WritePrecondition};
 use serde::{Deserialize, Serialize};
 
 use super::Users;
@@ -25,6 +25,26 @@ struct RulesDocument {
 pub(crate) fn current(broker: &Broker) -> Result<(u64, Vec<Rule>), OpenError> {
     let found = read::<RulesDocument>(broker, SPACE, DOCUMENT)?;
     Ok(found.map_or_else(Default::default, |found| (found.stored.version, found.body.rules)))
+}
+
+/// Adds the deletion of the rules about a user to a change. It fails if the rules change meanwhile.
+pub(crate) fn forget_user(
+    change: &mut Change,
+    broker: &Broker,
+    user: &str,
+) -> Result<(), UserError> {
+    let (version, mut rules) = current(broker)?;
+    let before = rules.len();
+    rules.retain(|rule| !rule.is_about_only(user));
+    let name = DOCUMENT.to_owned();
+    match rules.len() == before {
+        true => change.check_version(SPACE, name, version),
+        false => {
+            let expect = WritePrecondition::Version(version);
+            change.put(SPACE, name, &RulesDocument { rules }, expect)?;
+        }
+    }
+    Ok(())
 }
 
 impl Users {

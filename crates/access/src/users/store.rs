@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use broker::Broker;
-use documents::store::{delete_expecting, put, read};
-use documents::{DocumentRef, LoadedDocument, StoreError, WritePrecondition};
+use documents::store::{put, read};
+use documents::{Change, DocumentRef, LoadedDocument, StoreError, WritePrecondition};
 
 use super::account::{Account, AccountError, UserDocument};
 use crate::error::OpenError;
@@ -54,13 +54,13 @@ pub(crate) async fn write(broker: &Broker, account: &Account) -> Result<(), Stor
 }
 
 /// Writes that the user is deleted, even if it is the default user.
-pub(crate) async fn write_gone(broker: &Broker, account: &Account) -> Result<(), StoreError> {
+pub(crate) fn write_gone(change: &mut Change, account: &Account) -> Result<(), StoreError> {
     let name = documents::join(&[&account.name]);
     let expect = WritePrecondition::Version(account.version);
-    put(broker, SPACE, name, &UserDocument::GONE, expect).await.map(drop)
+    change.put(SPACE, name, &UserDocument::GONE, expect)
 }
 
-pub(crate) async fn delete(broker: &Broker, account: &Account) -> Result<(), StoreError> {
+pub(crate) fn delete(change: &mut Change, account: &Account) {
     let (name, version) = (documents::join(&[&account.name]), account.version);
-    delete_expecting(broker, &DocumentRef { space: SPACE, name, version }).await
+    change.delete(&DocumentRef { space: SPACE, name, version });
 }
