@@ -1,7 +1,9 @@
 //! Conditions for the start of a node: its data directory, and what it waits for. Messages name the remedies.
 
 use std::fmt::Display;
+use std::fs::DirBuilder;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use broker::{Broker, UnreadyReason};
 use cli::output::bytes;
 use cluster::Node;
 use tokio::time::timeout;
-use world::disk::lock_holder;
+use world::disk::{DIRECTORY_MODE, lock_holder};
 
 use crate::serve_error::ServeError;
 use crate::settings::{Settings, source};
@@ -27,10 +29,13 @@ fn refused(path: &Path, problem: String) -> ServeError {
 fn check_data(path: &Path) -> Result<(), ServeError> {
     let problem = match std::fs::read_dir(path) {
         Ok(_) => return Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => match std::fs::create_dir_all(path) {
-            Ok(()) => return Ok(()),
-            Err(error) => format!("cannot be created: {error}; name another with --data"),
-        },
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let created = DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path);
+            match created {
+                Ok(()) => return Ok(()),
+                Err(error) => format!("cannot be created: {error}; name another with --data"),
+            }
+        }
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
             "is a file; name a directory with --data".to_owned()
         }
@@ -113,6 +118,8 @@ fn awaited(broker: &Broker, reserve_bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -127,5 +134,19 @@ mod tests {
         let new = folder.path().join("a/b");
         check_data(&new).expect("is made");
         check_unused(&new).expect("has no shards");
+    }
+
+    #[test]
+    fn new_data_directory_is_private_and_an_existing_one_keeps_its_mode() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mode =
+            |path: &Path| std::fs::metadata(path).expect("is there").permissions().mode() & 0o777;
+        let new = folder.path().join("new");
+        check_data(&new).expect("is made");
+        assert_eq!(mode(&new), 0o700);
+        let shared = std::fs::Permissions::from_mode(0o750);
+        std::fs::set_permissions(&new, shared).expect("are set");
+        check_data(&new).expect("is readable");
+        assert_eq!(mode(&new), 0o750);
     }
 }

@@ -18,6 +18,9 @@ pub use lock_holder::{LockHolder, lock_holder};
 pub use real::RealDisk;
 pub use simulated::SimulatedDisk;
 
+/// Permissions of new directories. Existing ones keep theirs.
+pub const DIRECTORY_MODE: u32 = 0o700;
+
 pub trait Disk: Send + Sync + Debug + 'static {
     /// Creates the directory and its parents; an existing one is fine. Its name is durable then.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;

@@ -3,9 +3,9 @@
 //! Buffered writes, not `O_DIRECT`: the page cache is the read cache of consumers that lag a
 //! little, and a group commit is one large sequential write either way.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::uncached::Uncached;
-use super::{Disk, DiskFile, Space};
+use super::{DIRECTORY_MODE, Disk, DiskFile, Space};
 
 /// Slices that Linux accepts in one `pwritev` (`UIO_MAXIOV`).
 const SLICES_PER_WRITE_MAX: usize = 1024;
@@ -33,7 +33,8 @@ impl Disk for RealDisk {
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
         if !dir.is_dir() {
             self.create_dir(parent)?;
-            match std::fs::create_dir(dir) {
+            // Stored records are not encrypted: other users of the machine must not read them.
+            match DirBuilder::new().mode(DIRECTORY_MODE).create(dir) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
@@ -203,6 +204,8 @@ impl RealFile {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn scratch() -> (tempfile::TempDir, Arc<dyn DiskFile>) {
@@ -263,5 +266,8 @@ mod tests {
         RealDisk.create_dir(&deep).unwrap();
         RealDisk.create_dir(&deep).unwrap();
         assert!(deep.is_dir());
+        for made in [dir.path().join("a"), deep] {
+            assert_eq!(made.metadata().unwrap().permissions().mode() & 0o777, 0o700, "{made:?}");
+        }
     }
 }
