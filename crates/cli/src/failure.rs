@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use base::topics::{TRACE, is_written_by_nodes};
 use client::error::{describe, reason};
 use client::{BrokerRejection, ClientError};
 use kafka_protocol::ResponseError;
@@ -71,6 +72,15 @@ impl fmt::Display for ClientErrorText {
                 f,
                 "{address} does not offer {api:?} in a version that this command speaks ({ours}; \
                  it has {theirs})"
+            ),
+            ClientError::NoSuchTopic(topic) if is_written_by_nodes(topic) => write!(
+                f,
+                "there is no topic {topic} yet: the broker creates it with the first event{}",
+                if topic == TRACE {
+                    " of a topic with trace=on ('postroad topic alter TOPIC --config trace=on')"
+                } else {
+                    ""
+                }
             ),
             ClientError::NoSuchTopic(topic) => write!(
                 f,

@@ -20,6 +20,10 @@ pub enum TopicNameError {
         "{name} is a topic of Kafka's brokers: this broker has committed offsets and the state of groups in no topic"
     )]
     StateOfKafka { name: String },
+    #[error(
+        "{name} is a topic of this broker: the broker creates it with the first event that it writes there"
+    )]
+    OfNodes { name: String },
 }
 
 /// Kafka's rules (its `Topic.validate`): 1 to 249 of `[a-zA-Z0-9._-]`, and neither `.` nor `..`.

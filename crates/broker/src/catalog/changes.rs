@@ -4,7 +4,7 @@
 //! [`ExecuteError::Unavailable`] means that it may or may not have been made.
 
 use base::limits::NEW_TOPIC_PARTITIONS_MAX;
-use base::topics::STATE_OF_KAFKA;
+use base::topics::{STATE_OF_KAFKA, is_written_by_nodes};
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::config::{Overrides, level_of};
 use machine::{
@@ -45,10 +45,15 @@ impl Broker {
 
     /// Rejects names that clients may not create. An existing topic of such a name stays.
     pub(crate) fn check_new_topic_name(name: &str) -> Result<(), Refusal> {
-        match STATE_OF_KAFKA.contains(&name) {
-            true => Err(TopicNameError::StateOfKafka { name: name.to_owned() }.into()),
-            false => Ok(()),
+        let owned = || name.to_owned();
+        if STATE_OF_KAFKA.contains(&name) {
+            return Err(TopicNameError::StateOfKafka { name: owned() }.into());
         }
+        // A client's topic would lack the settings with which nodes create it.
+        if is_written_by_nodes(name) {
+            return Err(TopicNameError::OfNodes { name: owned() }.into());
+        }
+        Ok(())
     }
 
     /// Creates topics in one entry, each accepted or rejected on its own; returns the results in their order.
@@ -56,10 +61,6 @@ impl Broker {
         &self,
         topics: Vec<NewTopic>,
     ) -> Result<Vec<Result<TopicId, Refusal>>, ExecuteError> {
-        let topics_of = |outcome| match outcome {
-            Outcome::Topics(topics) => Some(topics),
-            _ => None,
-        };
         let check = |topic: &NewTopic| {
             let named = Self::check_new_topic_name(&topic.name);
             let level = named.and_then(|()| self.check_level_of(&topic.config));
@@ -67,16 +68,13 @@ impl Broker {
         };
         let refused: Vec<Option<Refusal>> = topics.iter().map(check).collect();
         if refused.iter().all(Option::is_none) {
-            return self.execute_for(Command::CreateTopics { topics }, topics_of).await;
+            return self.create_checked(topics).await;
         }
         let permitted = topics.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none());
         let permitted: Vec<NewTopic> = permitted.map(|(topic, _)| topic).collect();
         let made = match permitted.is_empty() {
             true => Vec::new(),
-            false => {
-                let command = Command::CreateTopics { topics: permitted };
-                self.execute_for(command, topics_of).await?
-            }
+            false => self.create_checked(permitted).await?,
         };
         let mut made = made.into_iter();
         let answer = |refused: Option<Refusal>| match refused {
@@ -84,6 +82,18 @@ impl Broker {
             None => made.next().expect("each topic is answered"),
         };
         Ok(refused.into_iter().map(answer).collect())
+    }
+
+    /// Creates topics whose names and settings need no check, or have passed it.
+    pub(crate) async fn create_checked(
+        &self,
+        topics: Vec<NewTopic>,
+    ) -> Result<Vec<Result<TopicId, Refusal>>, ExecuteError> {
+        let topics_of = |outcome| match outcome {
+            Outcome::Topics(topics) => Some(topics),
+            _ => None,
+        };
+        self.execute_for(Command::CreateTopics { topics }, topics_of).await
     }
 
     /// Creates one topic.

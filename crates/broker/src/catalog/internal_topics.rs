@@ -26,13 +26,12 @@ impl Broker {
                 ("retention.bytes".to_owned(), kept_bytes.to_string()),
             ]);
             let (name, uuid) = (name.to_owned(), self.entropy().uuid());
-            match self.create_topic(NewTopic { name, uuid, partitions: 1, config }).await {
-                Ok(_) => {}
+            let new = NewTopic { name, uuid, partitions: 1, config };
+            match self.create_checked(vec![new]).await?.into_iter().next() {
                 // Another node created it; this node's copy of the catalog is about to have it.
-                Err(ExecuteError::Refused(Refusal::TopicExists { .. })) => {
-                    self.catalog_is_current().await?;
-                }
-                Err(error) => return Err(error),
+                Some(Err(Refusal::TopicExists { .. })) => self.catalog_is_current().await?,
+                Some(Err(refusal)) => return Err(ExecuteError::Refused(refusal)),
+                Some(Ok(_)) | None => {}
             }
         }
     }

@@ -291,7 +291,7 @@ async fn full_target_accepts_dead_letters_from_another_shard() {
 #[tokio::test]
 async fn dead_letters_never_go_to_internal_topics() {
     let broker = open(&SimulatedDisk::new()).await;
-    let audit = PartitionId::new(topic(&broker, AUDIT, 1, &[]).await, 0);
+    let audit = broker.internal_topic_partition(AUDIT, -1, -1).await.expect("is created");
     let limits = [("limit.records", "2"), ("limit.overflow", "reject-dead-letter")];
     let queue = topic_in(&broker, 1, "queue", &limits).await;
     let group = group(&broker, queue.topic, &[("dead.letter.topic", AUDIT)]).await;

@@ -6,6 +6,13 @@ use crate::harness::{Broker, seq};
 fn a_topic_is_made_listed_described_altered_and_deleted() {
     let broker = Broker::start();
     assert!(broker.run(&["topic", "list"]).ok().contains("no topics yet"));
+    for internal in ["_postroad.trace", "_postroad.audit"] {
+        let creates = "the broker creates it with the first event";
+        broker.run(&["topic", "create", internal]).fails(1, &[internal, creates]);
+        broker
+            .run(&["consume", internal])
+            .fails(1, &[&format!("no topic {internal} yet"), creates]);
+    }
 
     let made = broker.run(&["topic", "create", "orders", "-p", "3", "-c", "retention.ms=3600000"]);
     assert_eq!(made.ok(), "created topic orders with 3 partitions\n");

@@ -160,7 +160,7 @@ async fn key_header_selects_the_partition() {
 #[tokio::test]
 async fn dead_letters_never_go_to_internal_topics() {
     let node = Node::start().await;
-    let audit = topic(&node, AUDIT, 1).await;
+    let audit = node.broker.internal_topic_partition(AUDIT, -1, -1).await.expect("is created");
     let mut client = node.client().await;
     client.declare("graves").await;
     for (queue, target) in [("forger", AUDIT), ("other", "graves")] {
@@ -175,6 +175,6 @@ async fn dead_letters_never_go_to_internal_topics() {
     // The letter that was rejected later has arrived.
     client.consume(1, "graves", "graves").await;
     assert_eq!(client.next(1).await.text(), "dead");
-    let bounds = node.broker.bounds_of(PartitionId::new(audit, 0)).await.expect("is known");
+    let bounds = node.broker.bounds_of(audit).await.expect("is known");
     assert_eq!(bounds.map_or(0, |bounds| bounds.end), 0);
 }
