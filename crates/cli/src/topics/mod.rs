@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::client_options::ClientOptions;
 use crate::command_error::CommandError;
 use crate::output::{OutputFormat, Table, bytes, count, counted};
+use crate::printable;
 use topic_move::Move;
 
 #[derive(Args, Debug)]
@@ -113,7 +114,9 @@ pub(crate) async fn run(arguments: TopicArguments) -> Result<(), CommandError> {
     let output = arguments.client.output();
     match arguments.command {
         TopicCommand::Create(create) => create.run(&client, output).await,
-        TopicCommand::List(list) => list.run(&client, output).await,
+        TopicCommand::List(list) => {
+            list.run(&client, output, arguments.client.login.as_deref()).await
+        }
         TopicCommand::Describe(describe) => describe.run(&client, output).await,
         TopicCommand::Alter(alter) => alter.run(&client, output).await,
         TopicCommand::Delete(delete) => delete.run(&client, output).await,
@@ -200,7 +203,12 @@ struct ListedTopic {
 }
 
 impl List {
-    async fn run(&self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
+    async fn run(
+        &self,
+        client: &Client,
+        output: OutputFormat,
+        login: Option<&str>,
+    ) -> Result<(), CommandError> {
         let mut metadata = client.metadata(None).await?;
         metadata.topics.retain(|_, topic| self.internal || !topic.internal);
         let partitions = metadata.all_partitions();
@@ -219,12 +227,16 @@ impl List {
             }
         }
         let listed: Vec<ListedTopic> = listed.into_values().collect();
-        output.show(&listed, |listed| list_table(listed))?;
+        output.show(&listed, |listed| list_table(listed, login))?;
         Ok(())
     }
 }
 
-fn list_table(listed: &[ListedTopic]) -> String {
+fn list_table(listed: &[ListedTopic], login: Option<&str>) -> String {
+    // The list has only topics that the user may describe.
+    if let (true, Some(user)) = (listed.is_empty(), login) {
+        return format!("no topics that {} may see\n", printable::text(user));
+    }
     if listed.is_empty() {
         return "no topics yet; make one with 'postroad topic create NAME'\n".into();
     }

@@ -155,6 +155,7 @@ fn rules_grant_rights_and_access_explain_names_the_rule() {
         run(command, b"one\n")
     };
     as_app(&["produce", "orders"]).fails(1, &["may not do that to the topic"]);
+    assert_eq!(as_app(&["topic", "list"]).ok(), "no topics that app may see\n");
     let explain = ["access", "explain", "app", "write", "topic", "orders.eu"];
     assert_eq!(safe.broker.run(&explain).ok(), "not allowed: nothing allows it\n");
     safe.broker.run(&["acl", "add", "app", "write", "topic", "orders", "--prefixed"]).ok();
