@@ -87,9 +87,11 @@ kinds! {
     NotFound: NOT_FOUND, "not-found", "What this is about is not there",
         "The detail says what; a list of those there are is one path above.";
     NoSuchLease: CONFLICT, "no-such-lease", "The lease is over",
-        "Another consumer may have the record by now, and process it again. Extend leases in time, or          take them for longer.";
+        "Another consumer may have the record by now, and process it again. Extend leases in time, or \
+         take them for longer.";
     NotThere: RANGE_NOT_SATISFIABLE, "not-there", "The partition does not have this offset",
-        "What was there was deleted, by retention for one, or has not come. Go on with earliest, knowing that something is          missed.";
+        "What was there was deleted, by retention for one, or has not come. Go on with earliest, knowing that something is \
+         missed.";
     AnotherNode: MISDIRECTED_REQUEST, "another-node", "Another node has to be asked",
         "The detail names the node, which alone knows of it.";
     Changed: PRECONDITION_FAILED, "changed", "It is not what it was any more",
@@ -101,7 +103,8 @@ kinds! {
     Invalid: UNPROCESSABLE_ENTITY, "invalid", "That cannot be done",
         "The detail says what speaks against it.";
     NoWindow: UNPROCESSABLE_ENTITY, "no-dedup-window", "The topic does not know records again",
-        "`postroad topic alter TOPIC --config dedup.window.ms=600000` has it remember for ten minutes; without that an          Idempotency-Key would promise what nobody keeps.";
+        "`postroad topic alter TOPIC --config dedup.window.ms=600000` has it remember for ten minutes; without that an \
+         Idempotency-Key would promise what nobody keeps.";
     Full: INSUFFICIENT_STORAGE, "topic-full", "The topic is full",
         "Its limit.records or limit.bytes is reached. Consume, raise the limit, or try again later.";
     DiskFull: INSUFFICIENT_STORAGE, "disk-full", "The disk of the node is full",
@@ -111,7 +114,9 @@ kinds! {
     Busy: SERVICE_UNAVAILABLE, "busy", "Not now",
         "Try again in a moment.";
     Unanswered: GATEWAY_TIMEOUT, "unanswered", "The outcome is not known",
-        "The node that leads went away before it answered. To try again without doing it twice, give an Idempotency-Key.";
+        "The leader went away before it answered. A retry of an append is safe with the same Idempotency-Key or \
+         expect_offset, a retry of a transaction with a settle or an expect_offset. Otherwise it may take effect twice: \
+         read the current state first.";
     Failed: INTERNAL_SERVER_ERROR, "failed", "The node could not do it",
         "The node's log has more, under the request's id.";
 }
@@ -232,7 +237,7 @@ pub(crate) fn unavailable(why: &Unavailable) -> Problem {
 pub(crate) fn unanswered() -> Problem {
     Problem::new(
         Kind::Unanswered,
-        "no node answered whether it was done: to retry without doing it twice, send an Idempotency-Key",
+        "no node answered whether it was done: a retry may do it twice; /problems/unanswered has the safe ways",
     )
 }
 
@@ -254,6 +259,7 @@ mod tests {
         assert_eq!(slugs.len(), Kind::ALL.len());
         for kind in Kind::ALL {
             assert!(kind.status().is_client_error() || kind.status().is_server_error(), "{kind:?}");
+            assert!(!kind.advice().contains("  "), "{kind:?}");
         }
     }
 }
