@@ -81,7 +81,7 @@ export function Nodes() {
           ]} /></Card>
         </>
       )}
-      {doc && !doc.clustered && <p class="banner"><Tag tone="calm">Single node</Tag> The disk of this node has the only copy of its records. To form a cluster, use <code>--peer</code> and <code>--seeds</code> of <code>postroad serve</code>.</p>}
+      {doc && !doc.clustered && <p class="banner"><Tag tone="calm">Single node</Tag> The disk of this node has the only copy of its records. To form a cluster of its data: <code>postroad backup</code>, <code>postroad restore --peer</code>, then other nodes with <code>postroad serve --join</code>.</p>}
       {local && (
         <>
           <Card title="Shards of this node"><Table label="Shards of this node" rows={local.shards} id={(row) => String(row.shard)} columns={[

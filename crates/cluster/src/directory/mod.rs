@@ -39,7 +39,9 @@ pub enum DirectoryError {
     LaterVersion { path: PathBuf, version: u32 },
     #[error(
         "the data directory {} is of a node that ran alone, as its `{found}` shows, and cannot become one of \
-         several nodes: start it without peers and seeds, or give an empty data directory",
+         several nodes: start it without peers and seeds, or give an empty data directory. To form a cluster of its \
+         data, start it alone, take a backup (`postroad backup DIR`), and restore that to a new directory \
+         (`postroad restore --data NEW --from DIR --peer HOST:PORT`), which other nodes join with `--join`",
         dir.display()
     )]
     RanAlone { dir: PathBuf, found: String },

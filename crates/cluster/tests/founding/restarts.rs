@@ -66,6 +66,7 @@ async fn directory_of_a_node_without_a_cluster_is_refused() {
         disk.open(&Path::new(DIR).join(found), true).expect("made");
         let error = places[0].start(&seeds).await.expect_err("not empty");
         assert!(error.to_string().contains("ran alone"), "{error}");
+        assert!(error.to_string().contains("postroad restore --data NEW"), "{error}");
         assert!(error.to_string().contains(&format!("`{found}`")), "{error}");
         assert_eq!(disk.list(DIR.as_ref()).expect("listed"), [found]);
     }

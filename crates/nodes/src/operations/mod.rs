@@ -97,7 +97,9 @@ impl Administration {
     fn cluster(&self) -> Result<&Node, OperationError> {
         self.cluster.as_deref().ok_or_else(|| {
             OperationError::Invalid(
-                "this node is alone: a node of a cluster is started with --peer, and --seeds or --join".into(),
+                "this node is alone. To form a cluster of its data, take a backup (`postroad backup DIR`), restore it \
+                 with `postroad restore --data NEW --from DIR --peer HOST:PORT`, and start other nodes with --join"
+                    .into(),
             )
         })
     }
