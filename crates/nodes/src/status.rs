@@ -357,34 +357,62 @@ fn at_risk(
     full: &BTreeSet<u64>,
 ) -> Vec<String> {
     let mut words: Vec<String> = full.iter().map(|node| disk_full(*node, groups)).collect();
+    // Shards without a majority, by their voters.
+    let mut stopped: BTreeMap<BTreeSet<u64>, Vec<String>> = BTreeMap::new();
+    for group in groups {
+        let voters: BTreeSet<u64> = group.voters.keys().copied().collect();
+        if !voters.is_empty() && !view.has_majority(&voters) {
+            stopped.entry(voters).or_default().push(name(group.shard));
+        }
+    }
+    // Nodes join and are replaced by decisions of the catalog's majority.
+    let is_decided = !stopped.values().flatten().any(|shard| *shard == name(ShardId::CATALOG));
     for node in nodes.iter().filter(|node| !node.live) {
         let why = node.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         let id = node.node;
         words.push(match node.standing {
             document::NodeState::Leaving => format!("node {id} is not connected{why}; it leaves"),
+            _ if !is_decided => format!("node {id} is not connected{why}"),
             _ => format!(
                 "node {id} is not connected{why}: start it again, or if it is lost start a new one with `--join` and \
                  type `postroad node replace {id} --with NEW`"
             ),
         });
     }
+    for (voters, shards) in &stopped {
+        let live = voters.iter().copied().filter(|node| view.is_live(*node));
+        let verb = if shards.len() == 1 { "accepts" } else { "accept" };
+        words.push(format!(
+            "without a majority of {}, {} {verb} no writes: only {} can be reached from here",
+            listed(voters.iter().copied()),
+            shards.join(", "),
+            listed(live)
+        ));
+    }
+    if !is_decided {
+        words.push(recovery(nodes));
+    }
     for group in groups {
         let voters: BTreeSet<u64> = group.voters.keys().copied().collect();
-        let shard = name(group.shard);
-        if !view.has_majority(&voters) {
-            let live = voters.iter().copied().filter(|node| view.is_live(*node));
+        if !stopped.contains_key(&voters) && group.leader.is_none() {
             words.push(format!(
-                "{shard} takes nothing: of its voters, {}, only {} can be reached from here",
-                listed(voters.iter().copied()),
-                listed(live)
-            ));
-        } else if group.leader.is_none() {
-            words.push(format!(
-                "{shard} has no leader: nothing is written to it until one is elected"
+                "{} has no leader: nothing is written to it until one is elected",
+                name(group.shard)
             ));
         }
     }
     words
+}
+
+/// The way on after the loss of a majority.
+fn recovery(nodes: &[document::Node]) -> String {
+    let lost = nodes.iter().filter(|node| !node.live).map(|node| node.node.to_string());
+    let lost: Vec<String> = lost.collect();
+    format!(
+        "start the nodes that are not connected: until then no node can join, be removed or replaced. If their disks \
+         are lost, stop a remaining node, and see `postroad recover --data DIR --lost {} --dry-run` of its directory",
+        if lost.is_empty() { "N,M".to_owned() } else { lost.join(",") }
+    )
 }
 
 fn disk_full(node: u64, groups: &[GroupStatus]) -> String {

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use operations::cluster::Status as ClusterStatus;
 use operations::time::now_ms;
 use serde::Serialize;
 
 use super::host::{Disk, Kernel};
 use super::node::Node;
 use super::settings::Settings;
-use crate::output::bytes;
+use crate::output::{bytes, counted};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -106,7 +107,9 @@ pub(super) fn all(
 
 fn answers(node: &Node) -> Check {
     match &node.shards {
-        Ok(list) => well("node", format!("answers, and has {} shards", list.shards.len())),
+        Ok(list) => {
+            well("node", format!("answers, and has {}", counted(list.shards.len() as u64, "shard")))
+        }
         Err(why) => check(
             "node",
             Verdict::Bad,
@@ -134,24 +137,43 @@ fn cluster_checks(node: &Node) -> Vec<Check> {
     let mut checks = Vec::new();
     let gone: Vec<String> =
         status.nodes.iter().filter(|it| !it.live).map(|it| it.node.to_string()).collect();
+    // Nodes join and are replaced by decisions of the catalog's majority.
+    let advice = match lacks_majority(status) {
+        true => {
+            "Start them again. If their disks are lost: `postroad recover`, which the documentation of clusters describes."
+        }
+        false => "Start them again, or replace what does not come back (postroad node replace).",
+    };
     checks.push(match gone.is_empty() {
-        true => well("cluster", format!("{} nodes, all of them live", status.nodes.len())),
-        false => check(
-            "cluster",
-            Verdict::Bad,
-            format!("gone: node {}", gone.join(", ")),
-            "Start them again, or replace what does not come back (postroad node replace).",
-        ),
+        true => well("cluster", all_live(status.nodes.len())),
+        false => check("cluster", Verdict::Bad, format!("gone: node {}", gone.join(", ")), advice),
     });
-    checks.extend(status.at_risk.iter().map(|risk| {
+    checks.extend(status.at_risk.iter().enumerate().map(|(place, risk)| {
+        // Once, for all of them.
+        let is_last = place + 1 == status.at_risk.len();
         let advice = "`postroad cluster status` shows whether it goes on by itself.";
-        check("cluster", Verdict::Bad, risk.clone(), advice)
+        check("cluster", Verdict::Bad, risk.clone(), if is_last { advice } else { "" })
     }));
     checks.extend(status.stored.iter().flat_map(|stored| &stored.damaged).map(|damage| {
         let advice = "Another node repairs it; of a node that is alone, restore a backup.";
         check("stored", Verdict::Bad, damage.clone(), advice)
     }));
     checks
+}
+
+/// Whether the catalog has no majority of live voters.
+fn lacks_majority(status: &ClusterStatus) -> bool {
+    let is_live = |voter: &&u64| status.nodes.iter().any(|it| it.node == **voter && it.live);
+    let lacks = |voters: &[u64]| voters.iter().filter(is_live).count() * 2 <= voters.len();
+    let catalog = status.shards.iter().find(|it| it.shard == 0 && !it.voters.is_empty());
+    catalog.is_some_and(|catalog| lacks(&catalog.voters))
+}
+
+fn all_live(nodes: usize) -> String {
+    match nodes {
+        1 => "1 node, which is live".to_owned(),
+        nodes => format!("{nodes} nodes, all of them live"),
+    }
 }
 
 fn alarms(node: &Node) -> Vec<Check> {

@@ -128,6 +128,18 @@ fn status_of_nodes_names_the_next_command() {
 }
 
 #[test]
+fn loss_of_the_majority_names_recovery_and_no_command_that_needs_a_majority() {
+    let registry = Registry::default();
+    let connections = BTreeMap::new();
+    let groups: Vec<GroupStatus> = (0..=3).map(|shard| group(shard, None, &[1, 2, 3])).collect();
+    let seen = view(&[(1, true), (2, false), (3, false)]);
+    let said = report("c".into(), 1, &registry, &connections, &groups, &seen, &NONE).at_risk;
+    let having = |part: &str| said.iter().filter(|it| it.contains(part)).count();
+    assert_eq!(having("without a majority of nodes 1, 2, 3, the catalog, shard 1, shard 2"), 1);
+    assert_eq!((having("postroad recover --data DIR --lost"), having("node replace")), (1, 0));
+}
+
+#[test]
 fn shard_moves_are_reported_by_node() {
     let nodes: Vec<(u64, bool)> = (1..=4).map(|node| (node, true)).collect();
     let mut groups: Vec<GroupStatus> =
