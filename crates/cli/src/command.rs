@@ -46,7 +46,7 @@ pub enum Command {
     Top(TopArguments),
     /// Clients' connections: list and close them
     Connection(ConnectionArguments),
-    /// Elect a new leader
+    /// Shards and their leaders: list, move, balance and elect
     Shard(ShardArguments),
     /// State of the nodes and shards: short for 'cluster status'
     Status(StatusArguments),

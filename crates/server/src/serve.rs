@@ -7,6 +7,7 @@ use access::{Audit, Quotas, Users};
 use admin::Admin;
 use broker::{Broker, BrokerOptions};
 use cli::operator_token;
+use cli::output::counted;
 use consumer_groups::Groups;
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
@@ -421,10 +422,12 @@ fn announce(
     };
     say(format_args!(
         "postroad {}: data {}, {}, {log_ins}, durability fsync, \
-         {topics} topics with {partitions} partitions, started in {} ms",
+         {} with {}, started in {} ms",
         env!("CARGO_PKG_VERSION"),
         settings.data.display(),
         bound.summary(advertised),
+        counted(topics as u64, "topic"),
+        counted(partitions, "partition"),
         started.elapsed().as_millis(),
     ));
 }

@@ -45,13 +45,13 @@ struct ClusterOptions {
     /// Port for Kafka's clients of the first node; the others' come after it
     #[arg(long, value_name = "PORT", default_value_t = 9092, value_parser = port())]
     kafka_port: u16,
-    /// The same for clients of AMQP
+    /// Port for AMQP's clients of the first node; those of the others come after it
     #[arg(long, value_name = "PORT", default_value_t = 5672, value_parser = port())]
     amqp_port: u16,
-    /// The same for clients of HTTP
+    /// Port for HTTP's clients of the first node; those of the others come after it
     #[arg(long, value_name = "PORT", default_value_t = 15_672, value_parser = port())]
     http_port: u16,
-    /// The same for the nodes themselves
+    /// Port for other nodes of the first node; those of the others come after it
     #[arg(long, value_name = "PORT", default_value_t = 7701, value_parser = port())]
     peer_port: u16,
     /// A node that was killed is started again after so long

@@ -26,7 +26,9 @@ enum NodeCommand {
     Resume(NodeArgument),
     /// Have a node that is drained or dead give up what it has, and be none of the cluster's then
     Remove(NodeArgument),
-    /// The same once another node, which has joined, has all of it; it need not be drained
+    /// Replace a node by another one that has joined: it is removed once the other has all its shards
+    ///
+    /// The node may be dead, and need not be drained.
     Replace {
         #[command(flatten)]
         node: NodeArgument,

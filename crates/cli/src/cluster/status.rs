@@ -208,7 +208,7 @@ fn shards(shards: &[Shard]) -> String {
                 (Some(has), Some(of)) => {
                     format!("node {node}: snapshot {} of {}", bytes(has), bytes(of))
                 }
-                _ => format!("node {node}: {} entries", count(lag.entries)),
+                _ => format!("node {node}: {}", entries(lag.entries)),
             }
         });
         let lags: Vec<String> = lags.collect();
@@ -222,6 +222,10 @@ fn shards(shards: &[Shard]) -> String {
         ]);
     }
     table.render()
+}
+
+fn entries(number: u64) -> String {
+    format!("{} {}", count(number), if number == 1 { "entry" } else { "entries" })
 }
 
 fn listed(nodes: &[u64]) -> String {

@@ -16,7 +16,7 @@ use operations::time::{human_time, now_ms};
 use super::{RecordAddress, preview, until};
 use crate::client_options::ClientOptions;
 use crate::command_error::CommandError;
-use crate::output::{Table, count};
+use crate::output::{Table, count, counted};
 use crate::printable;
 
 #[derive(Args, Debug)]
@@ -220,7 +220,8 @@ fn group_text(group: &GroupHistory) -> String {
         GroupState::Unknown => "unknown, since no leader has answered".to_owned(),
     };
     if group.attempts > 0 {
-        let _ = write!(text, ", delivered and back {} times", group.attempts);
+        let times = counted(u64::from(group.attempts), "time");
+        let _ = write!(text, ", delivered and back {times}");
     }
     if group.paused {
         text += ", paused";

@@ -340,9 +340,10 @@ async fn grow(
     };
     let total = u32::try_from(wanted.count).ok().filter(|total| *total > present);
     let total = total.ok_or_else(|| {
+        let noun = if present == 1 { "partition" } else { "partitions" };
         Fault::new(
             ResponseError::InvalidPartitions,
-            format!("the topic has {present} partitions; {} would not be more", wanted.count),
+            format!("the topic has {present} {noun}; {} would not be more", wanted.count),
         )
     })?;
     if let Some(assignments) = &wanted.assignments {
