@@ -293,7 +293,9 @@ impl Proposal {
         let mut batch = Sequencing { header, bytes, expect, ids, deduplicated };
         for partition in std::iter::once(partition).chain(also) {
             let slot = self.sequence(partition, &mut batch, context);
+            // A dead letter of a transaction would outlive its abort.
             if matches!(slot, Slot::Refused(AppendError::Full { .. }))
+                && !batch.header.attributes.is_transactional()
                 && makes_dead_letters(partition, context.state)
             {
                 overflowed.push((partition, batch.bytes.copied()));

@@ -12,8 +12,8 @@ use kafka_protocol::messages::txn_offset_commit_request::{
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, ApiVersionsRequest,
     DescribeTransactionsRequest, EndTxnRequest, FindCoordinatorRequest, GroupId,
-    InitProducerIdRequest, ListTransactionsRequest, OffsetFetchRequest, ProduceRequest, ProducerId, TopicName,
-    TransactionalId, TxnOffsetCommitRequest,
+    InitProducerIdRequest, ListTransactionsRequest, OffsetFetchRequest, ProduceRequest, ProducerId,
+    TopicName, TransactionalId, TxnOffsetCommitRequest,
 };
 use record::BatchOptions;
 
@@ -170,7 +170,11 @@ async fn initialize(client: &mut Client, name: &str, version: i16) -> Result<Pro
 }
 
 /// All of a partition, as a consumer with this isolation receives it.
-pub(crate) async fn fetched(client: &mut Client, partition: i32, committed_only: bool) -> PartitionData {
+pub(crate) async fn fetched(
+    client: &mut Client,
+    partition: i32,
+    committed_only: bool,
+) -> PartitionData {
     let mut request = fetch("orders", partition, 0, 0);
     request.isolation_level = i8::from(committed_only);
     let mut response = client.ask(12, &request).await;
