@@ -233,30 +233,6 @@ impl fmt::Display for TakenPorts {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn suggested_command_keeps_the_other_arguments() {
-        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let replaced = [("kafka", address(19092)), ("http", address(25672))];
-        let of = |arguments: &[&str]| {
-            retry_command(arguments.iter().map(|it| (*it).to_owned()), &replaced)
-        };
-        let chosen = "--kafka 127.0.0.1:19092 --http 127.0.0.1:25672";
-        assert_eq!(of(&[]), format!("postroad serve {chosen}"));
-        assert_eq!(
-            of(&["serve", "--data", "my data", "--kafka", "127.0.0.1:1", "--http=127.0.0.1:2"]),
-            format!("postroad serve --data 'my data' {chosen}")
-        );
-        assert_eq!(
-            of(&["serve", "--kafka-tls", "h:1", "--rack", "it's"]),
-            format!("postroad serve --kafka-tls h:1 --rack 'it'\\''s' {chosen}")
-        );
-    }
-}
-
 impl Bound {
     /// The ports in the form of the management API.
     pub(crate) fn listening(&self) -> Vec<ListeningPort> {
@@ -336,4 +312,28 @@ fn reachable_host(bound: SocketAddr, setting: &str) -> String {
         return "127.0.0.1".into();
     }
     bound.ip().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggested_command_keeps_the_other_arguments() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let replaced = [("kafka", address(19092)), ("http", address(25672))];
+        let of = |arguments: &[&str]| {
+            retry_command(arguments.iter().map(|it| (*it).to_owned()), &replaced)
+        };
+        let chosen = "--kafka 127.0.0.1:19092 --http 127.0.0.1:25672";
+        assert_eq!(of(&[]), format!("postroad serve {chosen}"));
+        assert_eq!(
+            of(&["serve", "--data", "my data", "--kafka", "127.0.0.1:1", "--http=127.0.0.1:2"]),
+            format!("postroad serve --data 'my data' {chosen}")
+        );
+        assert_eq!(
+            of(&["serve", "--kafka-tls", "h:1", "--rack", "it's"]),
+            format!("postroad serve --kafka-tls h:1 --rack 'it'\\''s' {chosen}")
+        );
+    }
 }

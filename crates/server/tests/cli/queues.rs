@@ -368,7 +368,7 @@ fn dead_letter_commands_change_no_ordinary_records() {
     let left = run("delete", &["-r", "0:0", "-r", "0:1", "-o", "json"]).json();
     assert_eq!((&left["records"], &left["left"]), (&0.into(), &2.into()));
     assert_eq!(run("delete", &["--all"]).ok(), "deleted 1 dead letter of topic mixed\n");
-    assert_eq!(broker.run(&["consume", "mixed", "--max", "3"]).ok(), seq(1..=3));
+    assert_eq!(depth(&broker, "mixed"), 3);
 }
 
 #[test]
