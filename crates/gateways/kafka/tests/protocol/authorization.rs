@@ -318,7 +318,6 @@ async fn transactions(node: &Node, asked: &mut BTreeSet<i16>) {
     };
     let found = || FindCoordinatorRequest::default().with_key_type(1).with_key(text("x"));
     let described = || DescribeTransactionsRequest::default().with_transactional_ids(vec![id()]);
-    let node = node;
     cases! { node, asked;
         FindCoordinatorRequest, 3, found(), |it| it.error_code,
             TRANSACTION_FAILED, [(TransactionalId, "x", Describe)];
