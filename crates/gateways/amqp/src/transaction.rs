@@ -52,6 +52,9 @@ impl Session {
                 Err(error @ TransferError::Partly(_)) => {
                     Err(Exception::new(ReplyCode::InternalError, error.to_string()))
                 }
+                Err(error) if error.leaves_outcome_open() => {
+                    Err(Exception::new(ReplyCode::InternalError, error.to_string()))
+                }
                 Err(error) => Err(Exception::precondition_failed(format!(
                     "transaction not committed: {error}"
                 ))),

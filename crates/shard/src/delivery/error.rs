@@ -57,6 +57,22 @@ pub enum TransferError {
     Unavailable(#[from] Unavailable),
 }
 
+impl TransferError {
+    /// Whether the transfer may have taken effect all the same.
+    pub fn leaves_outcome_open(&self) -> bool {
+        let why = match self {
+            Self::Partly(_) | Self::Settle { source: SettleError::Unavailable(_), .. } => {
+                return true;
+            }
+            Self::Append { source: AppendError::Unavailable(why), .. } | Self::Unavailable(why) => {
+                why
+            }
+            Self::Settle { .. } | Self::Append { .. } => return false,
+        };
+        *why != Unavailable::NotLeader
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BrowseError {
     #[error("there is no lease group {0}")]
@@ -124,6 +140,31 @@ impl From<BrowseError> for RedriveError {
             BrowseError::UnknownGroup(group) => Self::UnknownGroup(group),
             BrowseError::Read(error) => Self::Read(error),
             BrowseError::Unavailable(why) => Self::Unavailable(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transfer_without_an_answer_may_have_taken_effect() {
+        let append = |source| TransferError::Append { batch: 0, source };
+        let settle = |source| TransferError::Settle { item: 0, source };
+        for open in [
+            append(Unavailable::Unanswered.into()),
+            settle(Unavailable::Unanswered.into()),
+            Unavailable::Stopping.into(),
+        ] {
+            assert!(open.leaves_outcome_open(), "{open}");
+        }
+        for decided in [
+            append(Unavailable::NotLeader.into()),
+            append(AppendError::UnitRefused),
+            settle(SettleError::NotLeased),
+        ] {
+            assert!(!decided.leaves_outcome_open(), "{decided}");
         }
     }
 }
