@@ -233,10 +233,19 @@ async fn other_node_gets_the_stable_end_and_the_aborted_transactions_with_the_ba
     let (reply, _) = ask(ShardQuery::Bounds(vec![partition])).await;
     assert_eq!(reply, ShardQueryReply::Bounds(vec![Some(expected.into())]));
 
-    let changed = reply_to(shard, ShardQuery::StableChanged(vec![(partition, Some(expected))]));
+    let known = ShardQueryReply::StableBounds(vec![Some(expected)]);
+    let changed = async {
+        loop {
+            // It may be woken late, by the append above.
+            let query = ShardQuery::StableChanged(vec![(partition, Some(expected))]);
+            let (reply, _) = reply_to(shard, query).await.expect("it leads");
+            if reply != known {
+                return reply;
+            }
+        }
+    };
     let (reply, ()) = tokio::join!(changed, producer.end(true));
     let expected = Bounds { log_start: 0, stable: 5, end: 5 };
-    let reply = reply.expect("it leads").0;
     assert_eq!(reply, ShardQueryReply::StableBounds(vec![Some(expected)]));
     broker.shutdown().await;
 }
@@ -381,4 +390,29 @@ async fn retention_does_not_pass_the_stable_end() {
     producer.end(true).await;
     wait_for("retention of the rest", async || start() >= 4).await;
     broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn moved_partition_keeps_its_aborted_transactions_and_waits_for_an_open_one() {
+    let disk = SimulatedDisk::new();
+    let broker = open(&disk).await;
+    let partition = topic_in(&broker, 1, "log", &[]).await;
+    let mut producer = Producer::new(&broker, partition, 1).await;
+    for (value, commit) in [("aborted", false), ("committed", true)] {
+        producer.begin().await;
+        producer.append(&[("k", value)]).await;
+        producer.end(commit).await;
+    }
+    producer.begin().await;
+    producer.append(&[("k", "open")]).await;
+    broker.move_partitions(partition.topic, vec![0], ShardId(2)).await.expect("it may move");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(broker.shard_of(partition).id(), ShardId(1), "a transaction is open");
+    producer.end(true).await;
+    wait_for("the move", async || broker.shard_of(partition).id() == ShardId(2)).await;
+    let expected = ["committed", "open"].map(str::to_owned).to_vec();
+    wait_for("its records", async || committed(&broker, partition, 0).await.0 == expected).await;
+    broker.shutdown().await;
+    let broker = open(&disk).await;
+    assert_eq!(committed(&broker, partition, 0).await.0, expected);
 }

@@ -58,7 +58,11 @@ impl Changes {
                 }
                 Command::Compacted { partition, .. }
                 // Records appended to it before it became active here were examined in vain.
-                | Command::Move(MoveStep { partition, what: Step::Activate { .. }, .. }) => {
+                | Command::Move(MoveStep {
+                    partition,
+                    what: Step::Activate { .. } | Step::ActivateWith { .. },
+                    ..
+                }) => {
                     changed.add(*partition, Change::ANEW);
                 }
                 _ => {}

@@ -194,14 +194,19 @@ impl Mover {
     /// Finishes a move after the hand-over to the other shard.
     async fn finish(&self, shard: &LocalShard, it: &Move) -> Result<(), MoveError> {
         let Move { partition, id, to, .. } = *it;
-        let (row, base) = shard
-            .read(|view| Some((view.rows.moved_row(partition)?, view.rows.epoch_base(partition))))
-            .ok_or(MoveError::NotWanted)?;
+        let found = shard.read(|view| {
+            let row = view.rows.moved_row(partition)?;
+            Some((row, view.rows.epoch_base(partition), view.rows.moved_aborted(partition)))
+        });
+        let (row, base, aborted) = found.ok_or(MoveError::NotWanted)?;
         let term = i32::try_from(shard.term()).ok();
         let epoch_base = term.and_then(|term| base.checked_add(term)?.checked_add(EPOCH_STEP));
         let epoch_base =
             epoch_base.filter(|base| *base < i32::MAX / 2).ok_or(MoveError::TooOften)?;
-        let activate = Step::Activate { row, epoch_base };
+        let activate = match aborted.is_empty() {
+            true => Step::Activate { row, epoch_base },
+            false => Step::ActivateWith { row, epoch_base, aborted },
+        };
         let activate = MoveStep { partition, id, what: activate };
         let epoch_base = match self.execute(to, Command::Move(activate)).await? {
             Outcome::Activated { epoch_base } => epoch_base,
