@@ -8,6 +8,7 @@ use std::time::Duration;
 use access::Admission;
 use access::{Quotas, SettingsUser, Users};
 use admin::Admin;
+use base::headers::{DEATH_REASON, DEATH_REASON_REJECTED, DEATH_TOPIC};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP};
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
@@ -26,7 +27,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use nodes::{Endpoint, Endpoints, Nodes};
 use operations::family::NamedFamilies;
-use record::{Batch, BatchBuilder, BatchOptions};
+use record::{Batch, BatchBuilder, BatchOptions, Header};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -335,6 +336,19 @@ pub(crate) fn only_partition(response: ProduceResponse) -> PartitionProduceRespo
 
 pub(crate) fn batch(values: &[&str]) -> Vec<u8> {
     batch_of(BatchOptions::default(), &values.iter().map(|v| (None, *v)).collect::<Vec<_>>())
+}
+
+/// Records that rejects in topic `source` made dead letters.
+pub(crate) fn dead_letters(values: &[&str]) -> Vec<u8> {
+    let death = [
+        Header { key: DEATH_REASON.as_bytes(), value: Some(DEATH_REASON_REJECTED.as_bytes()) },
+        Header { key: DEATH_TOPIC.as_bytes(), value: Some(b"source") },
+    ];
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    for (timestamp, value) in (TIMESTAMP..).zip(values) {
+        builder.push(timestamp, None, Some(value.as_bytes()), &death).expect("fits");
+    }
+    builder.finish()
 }
 
 pub(crate) const TIMESTAMP: i64 = 1_700_000_000_000;

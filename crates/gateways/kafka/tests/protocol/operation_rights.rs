@@ -14,6 +14,7 @@ use kafka_protocol::error::ResponseError::{
 use serde_json::json;
 
 use crate::authorization::{app, logged_in, node};
+use crate::harness::dead_letters;
 
 pub(crate) const REFUSALS: [ResponseError; 3] =
     [ClusterAuthorizationFailed, TopicAuthorizationFailed, GroupAuthorizationFailed];
@@ -203,6 +204,10 @@ async fn redrive_of_a_topic_that_is_no_queue_needs_the_right_to_declare_one() {
     };
     node.allow(Resource::Topic, "t", Action::Read).await;
     node.allow(Resource::Topic, "other", Action::Write).await;
+    assert_eq!(app.code_of(&redrive).await, None, "there are no dead letters");
+    let mut root = logged_in(&node, b"\0root\0toor").await;
+    let answer = root.produce("t", 0, dead_letters(&["a"])).await;
+    assert_eq!(answer.error_code, 0);
     assert_eq!(app.code_of(&redrive).await, Some(TopicAuthorizationFailed));
     let has_main = || {
         let catalog = node.broker.catalog();

@@ -240,7 +240,8 @@ async fn leased_records_are_listed_and_neither_removed_nor_redriven() {
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
     client.declare("t", &[("lease.ms", "600000")]).await;
-    client.put("t", 0, &["a", "b", "c"]).await;
+    let answer = client.produce("t", 0, dead_letters(&["a", "b", "c"])).await;
+    assert_eq!(answer.error_code, 0);
     let session = node.broker.lease_session();
     let group = node.main_group("t");
     let taken = session.take(group, TakeOptions::default()).await.expect("takes");
