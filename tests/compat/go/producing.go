@@ -2,10 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,18 +29,45 @@ func registerProducing(s *suite) {
 	s.add("record-over-the-limit", recordOverTheLimit)
 	s.add("log-append-time", logAppendTime)
 	s.add("partitions-keep-order", partitionsKeepOrder)
-	if os.Getenv("NO_TRANSACTIONS") != "" {
-		s.add("transactions-are-refused", transactionsAreRefused)
+	s.add("transactions", transactions)
+	s.add("transactions-fence-the-former-producer", fencedProducer)
+}
+
+// transactions over all partitions are read as a whole, or not at all if they were aborted.
+func transactions(s *session) {
+	topic := s.topic(3)
+	client := s.client(kgo.TransactionalID(s.unique("id")), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for round := range 4 {
+		produceInTransaction(s, client, topic, strconv.Itoa(round))
+		check(client.EndTransaction(s.ctx, kgo.TransactionEndTry(round%2 == 0)))
+	}
+	for partition := range int32(3) {
+		reader := s.reader(topic, partition, kgo.NewOffset().AtStart(), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+		expect(values(s.take(reader, 2)), []string{"0", "2"}, "committed records")
+		expect(len(s.read(topic, partition, 4)), 4, "all records")
 	}
 }
 
-// transactionsAreRefused checks that transactions are rejected at once as unsupported.
-func transactionsAreRefused(s *session) {
-	client := s.client(kgo.TransactionalID(s.unique("id")))
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	_, _, err := client.ProducerID(ctx)
-	holds(errors.Is(err, kerr.UnsupportedVersion), fmt.Sprintf("it says: %v", err))
+func produceInTransaction(s *session, client *kgo.Client, topic, value string) {
+	check(client.BeginTransaction())
+	for partition := range int32(3) {
+		record := &kgo.Record{Topic: topic, Partition: partition, Value: []byte(value)}
+		check(client.ProduceSync(s.ctx, record).FirstErr())
+	}
+}
+
+func fencedProducer(s *session) {
+	topic, id := s.topic(3), kgo.TransactionalID(s.unique("id"))
+	former := s.client(id, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	produceInTransaction(s, former, topic, "lost")
+	next := s.client(id, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	produceInTransaction(s, next, topic, "kept")
+	check(next.EndTransaction(s.ctx, kgo.TryCommit))
+	holds(former.EndTransaction(s.ctx, kgo.TryCommit) != nil, "the former producer is fenced")
+	for partition := range int32(3) {
+		reader := s.reader(topic, partition, kgo.NewOffset().AtStart(), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+		expect(values(s.take(reader, 1)), []string{"kept"}, "committed records")
+	}
 }
 
 // samples have absent and empty keys, values and headers, which are different things.

@@ -38,7 +38,6 @@ pub(super) fn on_fresh_servers(
         ("POSTROAD", binary.display().to_string()),
         ("SERVER", folder.join("servers/postroad").display().to_string()),
         ("AMQP_ADMIN", folder.join("servers/postroad-admin").display().to_string()),
-        ("NO_TRANSACTIONS", "yes".to_owned()),
         ("DELAYED_MESSAGES", "yes".to_owned()),
         ("ORDER_BY_KEY", "yes".to_owned()),
     ];

@@ -1,6 +1,5 @@
 """Produced records are read back exactly, at every level of acknowledgement and with every compression."""
 
-import os
 import time
 
 from confluent_kafka import (
@@ -211,18 +210,53 @@ def refused_records_are_named(context):
     expect(sum(code != 0 for code in codes.values()), 100, "records of the refused batch")
 
 
-if "NO_TRANSACTIONS" in os.environ:
+def in_transaction(producer, topic, value):
+    producer.begin_transaction()
+    for partition in range(3):
+        producer.produce(topic, value, partition=partition)
+    producer.flush(20)
 
-    @scenario()
-    def transactions_are_refused(context):
-        """Transactions are rejected at once with a reason, for either client software name."""
-        for name in ({}, {"client_software_name": "librdkafka"}):
-            producer = context.producer(transactional_id=context.unique(f"id-{len(name)}"), **name)
-            begun = time.monotonic()
-            try:
-                producer.init_transactions(20)
-            except KafkaException as refused:
-                expect_true("transactions are not offered" in str(refused), f"it says: {refused}")
-            else:
-                raise AssertionError("transactions are taken")
-            expect_true(time.monotonic() - begun < 10, "at once")
+
+def expect_committed(context, topic, values):
+    for partition in range(3):
+        read = context.read(topic, len(values), partition=partition, isolation_level="read_committed")
+        expect([m.value() for m in read], values, f"committed records of partition {partition}")
+
+
+@scenario()
+def transactions(context):
+    """Records of all partitions, and offsets of a group, become visible together or never."""
+    topic, group = context.topic(partitions=3), context.unique("g")
+    producer = context.producer(transactional_id=context.unique("id"))
+    consumer = context.consumer(group_id=group)
+    producer.init_transactions(20)
+    for n in range(4):
+        in_transaction(producer, topic, b"%d" % n)
+        offsets = [TopicPartition(topic, 0, n + 1)]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 20)
+        if n % 2 == 0:
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)
+    expect_committed(context, topic, [b"0", b"2"])
+    (committed,) = consumer.committed([TopicPartition(topic, 0)], 20)
+    expect(committed.offset, 3, "committed offset")
+
+
+@scenario()
+def transactions_fence_the_former_producer(context):
+    topic, name = context.topic(partitions=3), context.unique("id")
+    former = context.producer(transactional_id=name)
+    former.init_transactions(20)
+    in_transaction(former, topic, b"lost")
+    following = context.producer(transactional_id=name)
+    following.init_transactions(20)
+    in_transaction(following, topic, b"kept")
+    following.commit_transaction(20)
+    try:
+        former.commit_transaction(20)
+    except KafkaException:
+        pass
+    else:
+        raise AssertionError("the former producer is not fenced")
+    expect_committed(context, topic, [b"kept"])

@@ -7,6 +7,7 @@ import static compat.Context.record;
 
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -23,6 +24,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.stream.IntStream;
@@ -52,9 +54,9 @@ final class Producing {
         suite.add("partitions-keep-order", Producing::partitionsKeepOrder);
         suite.add("keys-choose-partitions", Producing::keysChoosePartitions);
         suite.add("refused-records-are-named", Producing::refusedRecordsAreNamed);
-        if (System.getenv("NO_TRANSACTIONS") != null) {
-            suite.add("transactions-are-refused", Producing::transactionsAreRefused);
-        }
+        suite.add("transactions", Producing::transactions);
+        suite.add("transactions-with-offsets", Producing::transactionsWithOffsets);
+        suite.add("transactions-fence-the-former-producer", Producing::fencedProducer);
     }
 
     /** KIP-467: the invalid records of a batch are named in the error. */
@@ -87,16 +89,101 @@ final class Producing {
                 "records that are to blame");
     }
 
-    private static void transactionsAreRefused(Context context) {
-        try (KafkaProducer<byte[], byte[]> producer =
-                context.producer(Map.of("transactional.id", context.unique("id")))) {
-            producer.initTransactions();
-        } catch (KafkaException refused) {
-            String shown = refused.getMessage() + " " + refused.getCause();
-            Expect.holds(shown.contains("transactions are not offered"), "it says: " + shown);
-            return;
+    private static final int TRANSACTION_PARTITIONS = 3;
+
+    private static void sendToAll(
+            KafkaProducer<byte[], byte[]> producer, String topic, String value) {
+        for (int partition = 0; partition < TRANSACTION_PARTITIONS; partition++) {
+            producer.send(record(topic, partition, null, value));
         }
-        throw new AssertionError("transactions are taken");
+    }
+
+    private static void expectCommitted(Context context, String topic, List<String> expected) {
+        for (int partition = 0; partition < TRANSACTION_PARTITIONS; partition++) {
+            TopicPartition place = new TopicPartition(topic, partition);
+            KafkaConsumer<byte[], byte[]> consumer =
+                    context.consumer(Map.of("isolation.level", "read_committed"));
+            consumer.assign(List.of(place));
+            consumer.seek(place, 0);
+            List<String> values =
+                    Context.take(consumer, expected.size()).stream()
+                            .map(r -> Context.text(r.value()))
+                            .toList();
+            Expect.equal(values, expected, "committed records of partition " + partition);
+            consumer.close();
+        }
+    }
+
+    /** Records of all partitions become visible together, or never. */
+    private static void transactions(Context context) throws Exception {
+        String topic = context.topic(TRANSACTION_PARTITIONS);
+        Map<String, ?> config = Map.of("transactional.id", context.unique("id"));
+        try (KafkaProducer<byte[], byte[]> producer = context.producer(config)) {
+            producer.initTransactions();
+            for (int round = 0; round < 4; round++) {
+                producer.beginTransaction();
+                sendToAll(producer, topic, String.valueOf(round));
+                producer.flush();
+                if (round % 2 == 0) {
+                    producer.commitTransaction();
+                } else {
+                    producer.abortTransaction();
+                }
+            }
+        }
+        expectCommitted(context, topic, List.of("0", "2"));
+    }
+
+    /** Offsets of a group are committed with the records. */
+    private static void transactionsWithOffsets(Context context) throws Exception {
+        String topic = context.topic(TRANSACTION_PARTITIONS);
+        String group = context.unique("g");
+        TopicPartition place = new TopicPartition(topic, 0);
+        Map<String, ?> config = Map.of("transactional.id", context.unique("id"));
+        try (KafkaProducer<byte[], byte[]> producer = context.producer(config);
+                KafkaConsumer<byte[], byte[]> consumer =
+                        context.consumer(Map.of("group.id", group))) {
+            consumer.assign(List.of(place));
+            producer.initTransactions();
+            for (int round = 0; round < 4; round++) {
+                producer.beginTransaction();
+                sendToAll(producer, topic, String.valueOf(round));
+                producer.sendOffsetsToTransaction(
+                        Map.of(place, new OffsetAndMetadata(round + 1)), consumer.groupMetadata());
+                if (round % 2 == 0) {
+                    producer.commitTransaction();
+                } else {
+                    producer.abortTransaction();
+                }
+            }
+            OffsetAndMetadata committed = consumer.committed(Set.of(place)).get(place);
+            Expect.equal(committed.offset(), 3L, "committed offset");
+        }
+        expectCommitted(context, topic, List.of("0", "2"));
+    }
+
+    private static void fencedProducer(Context context) throws Exception {
+        String topic = context.topic(TRANSACTION_PARTITIONS);
+        Map<String, ?> config = Map.of("transactional.id", context.unique("id"));
+        KafkaProducer<byte[], byte[]> former = context.producer(config);
+        former.initTransactions();
+        former.beginTransaction();
+        sendToAll(former, topic, "lost");
+        former.flush();
+        try (KafkaProducer<byte[], byte[]> next = context.producer(config)) {
+            next.initTransactions();
+            next.beginTransaction();
+            sendToAll(next, topic, "kept");
+            next.commitTransaction();
+        }
+        boolean fenced = false;
+        try {
+            former.commitTransaction();
+        } catch (KafkaException e) {
+            fenced = true;
+        }
+        Expect.holds(fenced, "the former producer is fenced");
+        expectCommitted(context, topic, List.of("kept"));
     }
 
     /** Absent and empty are different things, in keys, values and headers. */
