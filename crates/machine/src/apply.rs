@@ -208,7 +208,7 @@ impl State {
         entry: &Entry<'_>,
         applied: &mut EntryEffects,
     ) {
-        let appends: Vec<Append> = appends.iter().map(|it| it.of_message()).collect();
+        let appends: Vec<Append> = appends.iter().map(|it| it.message_form()).collect();
         let arrival = match self.role {
             Role::Rows(own) if own != origin.shard => self.rows.channels.arrival(origin),
             _ => ArrivalOrder::OutOfOrder,

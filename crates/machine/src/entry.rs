@@ -108,7 +108,7 @@ impl Append {
     }
 
     /// The batch as a message has it: only a marker keeps its producer.
-    pub(crate) fn of_message(self) -> Self {
+    pub(crate) fn message_form(self) -> Self {
         if self.kind.is_marker() { self } else { self.without_producer() }
     }
 

@@ -32,7 +32,7 @@ impl ReadView {
     /// The view of a partition on another node, with the aborted ranges that its leader sent.
     pub fn received(stable: Offset, aborted: Vec<AbortedRange>) -> Self {
         let has_some = !aborted.is_empty();
-        let transactions = has_some.then(|| PartitionTransactions::of_aborted(aborted).into());
+        let transactions = has_some.then(|| PartitionTransactions::with_aborted(aborted).into());
         Self { stable, transactions }
     }
 

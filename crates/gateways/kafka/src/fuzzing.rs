@@ -23,7 +23,7 @@ use crate::messages::{self, Preamble};
 use crate::produce::request::ProduceRequest;
 use crate::request::Request;
 use crate::wire::request_codec::{RequestCodec, requests};
-use crate::wire::shape::{bytes_behind, examine};
+use kafka_wire::shape::{bytes_behind, examine};
 
 /// Size limit of a fuzzed request.
 const REQUEST_BYTES_MAX: usize = 8 << 10;

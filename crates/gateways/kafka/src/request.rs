@@ -13,8 +13,8 @@ use crate::authorization::Caller;
 use crate::messages::frames::Frame;
 use crate::messages::{Preamble, RequestError, RequestHead, Response};
 use crate::state::Session;
-use crate::wire::primitives::{Cursor, MalformedValue};
-use crate::wire::shape;
+use kafka_wire::primitives::{Cursor, MalformedValue};
+use kafka_wire::shape;
 
 #[derive(Debug)]
 pub(crate) struct Request {

@@ -8,7 +8,7 @@ use crate::leaders::fields::{put_tagged_endpoints, put_tagged_leader};
 use crate::leaders::{CurrentLeader, ReachableNode};
 use crate::messages::{RequestHead, Response, Slices};
 use crate::topic_ref::TopicRef;
-use crate::wire::primitives::PutPrimitives;
+use kafka_wire::primitives::PutPrimitives;
 
 /// A partition of a fetch response.
 #[derive(Clone, Debug, Default)]

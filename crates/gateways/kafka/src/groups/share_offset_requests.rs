@@ -37,8 +37,8 @@ use crate::messages::list_response::{Chunks, too_much};
 use crate::messages::{RequestError, Response};
 use crate::request::Request;
 use crate::state::Gateway;
-use crate::wire::primitives::PutPrimitives;
 use coordinator::Group;
+use kafka_wire::primitives::PutPrimitives;
 
 // -------------------------------------------------------------------------------------- describe
 

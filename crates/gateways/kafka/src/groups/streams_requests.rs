@@ -37,7 +37,7 @@ use crate::messages::{Preamble, RequestError, Response};
 use crate::request::ResponseFuture;
 use crate::state::{Gateway, Session};
 use crate::topics::check_replication_factor;
-use crate::wire::primitives::{Cursor, MalformedValue, PutPrimitives};
+use kafka_wire::primitives::{Cursor, MalformedValue, PutPrimitives};
 
 /// Keys of both requests, which the message crate does not know, and the only version of each.
 const HEARTBEAT: i16 = 88;

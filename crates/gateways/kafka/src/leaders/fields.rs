@@ -5,7 +5,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::leaders::{CurrentLeader, ReachableNode};
-use crate::wire::primitives::PutPrimitives;
+use kafka_wire::primitives::PutPrimitives;
 
 /// No leader is known, or none is reported.
 const NONE: CurrentLeader = CurrentLeader { node: -1, epoch: -1 };

@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use crate::errors::Fault;
 use crate::messages::streams::StreamsError;
-use crate::wire::primitives::{Cursor, MalformedValue};
-use crate::wire::shape::ShapeError;
+use kafka_wire::primitives::{Cursor, MalformedValue};
+use kafka_wire::shape::ShapeError;
 
 /// Header fields that are needed for the response.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use kafka_protocol::protocol::{Encodable, HeaderVersion, Message};
 
 use crate::errors::Fault;
 use crate::messages::{RequestError, RequestHead, Response};
-use crate::wire::primitives::PutPrimitives;
+use kafka_wire::primitives::PutPrimitives;
 
 /// Bytes that go to the socket as one slice.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;

@@ -7,7 +7,7 @@ use kafka_protocol::protocol::{Encodable, HeaderVersion, Message};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::messages::{RequestError, RequestHead};
-use crate::wire::primitives::PutPrimitives;
+use kafka_wire::primitives::PutPrimitives;
 
 /// A whole frame, including its length.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use coordinator::streams::{Endpoint, EndpointPartitions, Member, Status, Streams
 use coordinator::{Text, text};
 use thiserror::Error;
 
-use crate::wire::primitives::{Cursor, MalformedValue, PutPrimitives};
+use kafka_wire::primitives::{Cursor, MalformedValue, PutPrimitives};
 
 /// Protocol violations of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]

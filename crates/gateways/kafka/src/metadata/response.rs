@@ -15,7 +15,7 @@ use kafka_protocol::protocol::Encodable;
 use crate::leaders::PartitionState;
 use crate::messages::list_response::{Chunks, around};
 use crate::messages::{RequestError, RequestHead, Response};
-use crate::wire::primitives::PutPrimitives;
+use kafka_wire::primitives::PutPrimitives;
 
 /// First version with compact lengths, and tagged fields at the end of structs.
 const FLEXIBLE_SINCE: i16 = 9;

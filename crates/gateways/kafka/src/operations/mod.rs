@@ -27,7 +27,7 @@ use crate::limits::OPERATION_LIMITS;
 use crate::messages::frames::Frame;
 use crate::messages::{Preamble, RequestError, Response};
 use crate::state::{Gateway, Session};
-use crate::wire::primitives::{Cursor, MalformedValue, PutPrimitives};
+use kafka_wire::primitives::{Cursor, MalformedValue, PutPrimitives};
 
 const PREAMBLE_LEN: usize = 8;
 

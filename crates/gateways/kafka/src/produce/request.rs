@@ -4,8 +4,8 @@
 //! ([`BytesMut::split_to`]), so that the broker can write the offset in place.
 
 use crate::topic_ref::TopicRef;
-use crate::wire::primitives::{Cursor, MalformedValue};
 use bytes::{Buf, BytesMut};
+use kafka_wire::primitives::{Cursor, MalformedValue};
 
 /// First version with compact lengths.
 const FLEXIBLE_SINCE: i16 = 9;

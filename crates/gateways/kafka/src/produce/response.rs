@@ -11,7 +11,7 @@ use crate::messages::{RequestHead, Response};
 use crate::produce::request::ProduceTopic;
 use crate::state::Gateway;
 use crate::topic_ref::TopicRef;
-use crate::wire::primitives::PutPrimitives;
+use kafka_wire::primitives::PutPrimitives;
 
 /// Outcome of a partition's batch.
 #[derive(Clone, Debug)]

@@ -11,8 +11,8 @@ use uuid::Uuid;
 use crate::groups::text::own;
 use crate::messages::RequestError;
 use crate::request::Request;
-use crate::wire::primitives::{Cursor, MalformedValue};
-use crate::wire::shape;
+use kafka_wire::primitives::{Cursor, MalformedValue};
+use kafka_wire::shape;
 
 /// First version in which a member may renew its leases.
 const RENEWALS_SINCE: i16 = 2;
@@ -295,7 +295,7 @@ mod tests {
     use crate::authorization::Caller;
     use crate::messages::RequestHead;
     use crate::state::Session;
-    use crate::wire::primitives::PutPrimitives;
+    use kafka_wire::primitives::PutPrimitives;
 
     fn request(api: ApiKey, version: i16, body: BytesMut) -> Request {
         let head = RequestHead { api, version, correlation: 1, client_id: None };

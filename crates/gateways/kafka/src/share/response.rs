@@ -8,7 +8,7 @@ use crate::errors::Fault;
 use crate::leaders::fields::{put_endpoints, put_leader};
 use crate::leaders::{CurrentLeader, ReachableNode};
 use crate::messages::{RequestHead, Response, Slices};
-use crate::wire::primitives::PutPrimitives;
+use kafka_wire::primitives::PutPrimitives;
 
 /// Consecutive records that were leased to the member, all with the same number of deliveries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -29,7 +29,7 @@ impl PartitionTransactions {
     }
 
     /// The aborted ranges of a partition on another node, without its open transactions.
-    pub fn of_aborted(mut aborted: Vec<AbortedRange>) -> Self {
+    pub fn with_aborted(mut aborted: Vec<AbortedRange>) -> Self {
         aborted.sort_unstable_by_key(|it| it.last);
         Self { open: Vec::new(), aborted }
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 use uuid::Uuid;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub(crate) enum MalformedValue {
+pub enum MalformedValue {
     #[error("cut off: {needed} bytes are due and {have} are there")]
     Truncated { needed: usize, have: usize },
     #[error("the impossible length {length}")]
@@ -23,20 +23,20 @@ pub(crate) enum MalformedValue {
 
 /// Reads from the front of borrowed bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Cursor<'a> {
+pub struct Cursor<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    pub(crate) fn left(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.bytes.len()
     }
 
-    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], MalformedValue> {
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], MalformedValue> {
         let have = self.bytes.len();
         let (taken, rest) = self
             .bytes
@@ -46,7 +46,7 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    pub(crate) fn skip(&mut self, len: usize) -> Result<(), MalformedValue> {
+    pub fn skip(&mut self, len: usize) -> Result<(), MalformedValue> {
         self.take(len).map(drop)
     }
 
@@ -58,28 +58,28 @@ impl<'a> Cursor<'a> {
         Ok(*taken)
     }
 
-    pub(crate) fn int8(&mut self) -> Result<i8, MalformedValue> {
+    pub fn int8(&mut self) -> Result<i8, MalformedValue> {
         self.array().map(i8::from_be_bytes)
     }
 
-    pub(crate) fn int16(&mut self) -> Result<i16, MalformedValue> {
+    pub fn int16(&mut self) -> Result<i16, MalformedValue> {
         self.array().map(i16::from_be_bytes)
     }
 
-    pub(crate) fn int32(&mut self) -> Result<i32, MalformedValue> {
+    pub fn int32(&mut self) -> Result<i32, MalformedValue> {
         self.array().map(i32::from_be_bytes)
     }
 
-    pub(crate) fn int64(&mut self) -> Result<i64, MalformedValue> {
+    pub fn int64(&mut self) -> Result<i64, MalformedValue> {
         self.array().map(i64::from_be_bytes)
     }
 
-    pub(crate) fn uuid(&mut self) -> Result<Uuid, MalformedValue> {
+    pub fn uuid(&mut self) -> Result<Uuid, MalformedValue> {
         self.array().map(Uuid::from_bytes)
     }
 
     /// At most 32 bits in at most five bytes.
-    pub(crate) fn unsigned_varint(&mut self) -> Result<u32, MalformedValue> {
+    pub fn unsigned_varint(&mut self) -> Result<u32, MalformedValue> {
         let mut value = 0u32;
         for shift in (0..35).step_by(7) {
             let [byte] = self.array()?;
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads the number of an array's elements; `None` for a null array. Every element takes at least one
     /// byte, so a count above the remaining bytes is refused here.
-    pub(crate) fn count(&mut self, flexible: bool) -> Result<Option<usize>, MalformedValue> {
+    pub fn count(&mut self, flexible: bool) -> Result<Option<usize>, MalformedValue> {
         let count = if flexible {
             i64::from(self.unsigned_varint()?) - 1
         } else {
@@ -112,10 +112,7 @@ impl<'a> Cursor<'a> {
         Ok(Some(count))
     }
 
-    pub(crate) fn nullable_text(
-        &mut self,
-        flexible: bool,
-    ) -> Result<Option<&'a str>, MalformedValue> {
+    pub fn nullable_text(&mut self, flexible: bool) -> Result<Option<&'a str>, MalformedValue> {
         let len = if flexible {
             i64::from(self.unsigned_varint()?) - 1
         } else {
@@ -126,12 +123,12 @@ impl<'a> Cursor<'a> {
         Ok(Some(text))
     }
 
-    pub(crate) fn text(&mut self, flexible: bool) -> Result<&'a str, MalformedValue> {
+    pub fn text(&mut self, flexible: bool) -> Result<&'a str, MalformedValue> {
         self.nullable_text(flexible)?.ok_or(MalformedValue::Null)
     }
 
     /// Reads the length of a byte string; `None` for null. The bytes are present.
-    pub(crate) fn blob_len(&mut self, flexible: bool) -> Result<Option<usize>, MalformedValue> {
+    pub fn blob_len(&mut self, flexible: bool) -> Result<Option<usize>, MalformedValue> {
         let len = if flexible {
             i64::from(self.unsigned_varint()?) - 1
         } else {
@@ -145,10 +142,7 @@ impl<'a> Cursor<'a> {
         Ok(Some(len))
     }
 
-    pub(crate) fn nullable_blob(
-        &mut self,
-        flexible: bool,
-    ) -> Result<Option<&'a [u8]>, MalformedValue> {
+    pub fn nullable_blob(&mut self, flexible: bool) -> Result<Option<&'a [u8]>, MalformedValue> {
         match self.blob_len(flexible)? {
             Some(len) => self.take(len).map(Some),
             None => Ok(None),
@@ -156,7 +150,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips tagged fields, which are unknown here.
-    pub(crate) fn skip_tagged_fields(&mut self) -> Result<(), MalformedValue> {
+    pub fn skip_tagged_fields(&mut self) -> Result<(), MalformedValue> {
         for _ in 0..self.unsigned_varint()? {
             self.unsigned_varint()?;
             let size = self.unsigned_varint()? as usize;
@@ -176,7 +170,7 @@ fn length(length: i64) -> Result<Option<usize>, MalformedValue> {
 }
 
 /// Writes the formats that [`Cursor`] reads.
-pub(crate) trait PutPrimitives {
+pub trait PutPrimitives {
     fn put_unsigned_varint(&mut self, value: u32);
     fn put_count(&mut self, count: usize, flexible: bool);
     fn put_nullable_text(&mut self, text: Option<&str>, flexible: bool);

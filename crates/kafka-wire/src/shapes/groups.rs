@@ -1,7 +1,7 @@
 //! Requests of consumer groups, and of their offsets.
 
-use crate::wire::shape::Kind::{Blob, Fixed, List, Rows, Text};
-use crate::wire::shape::{MessageShape, NEVER, field, plain, since, until};
+use crate::shape::Kind::{Blob, Fixed, List, Rows, Text};
+use crate::shape::{MessageShape, NEVER, field, plain, since, until};
 
 pub(super) static FIND_COORDINATOR: MessageShape = MessageShape {
     flexible_since: 3,

@@ -12,7 +12,7 @@ use super::primitives::{Cursor, MalformedValue};
 use super::shapes;
 
 /// Limit of a decoded request's size. A request for 100,000 partitions takes about 15 MB.
-pub(crate) const DECODED_BYTES_MAX: usize = 128 << 20;
+pub const DECODED_BYTES_MAX: usize = 128 << 20;
 
 /// Decoded size of an array element, without the data that it points to: the larger structs of the crate have
 /// some 150 bytes.
@@ -23,33 +23,33 @@ const HANDLE_BYTES: usize = 40;
 const TAG_BYTES: usize = 96;
 
 /// Not a version: the message has no compact encoding.
-pub(super) const NEVER: i16 = i16::MAX;
+pub const NEVER: i16 = i16::MAX;
 
 #[derive(Debug)]
-pub(super) struct MessageShape {
+pub struct MessageShape {
     /// First version with compact lengths, and tagged fields at the end of structs.
-    pub(super) flexible_since: i16,
-    pub(super) fields: Fields,
+    pub flexible_since: i16,
+    pub fields: Fields,
 }
 
 /// A struct's fields, in the order of the wire.
 #[derive(Debug)]
-pub(super) struct Fields {
-    pub(super) plain: &'static [Field],
-    pub(super) tagged: &'static [(u32, Field)],
+pub struct Fields {
+    pub plain: &'static [Field],
+    pub tagged: &'static [(u32, Field)],
 }
 
 /// A field and the versions that have it.
 #[derive(Debug)]
-pub(super) struct Field {
-    since: i16,
-    until: i16,
-    name: &'static str,
-    kind: Kind,
+pub struct Field {
+    pub since: i16,
+    pub until: i16,
+    pub name: &'static str,
+    pub kind: Kind,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     /// This number of bytes.
     Fixed(usize),
     Text,
@@ -64,24 +64,24 @@ pub(super) enum Kind {
     Maybe(&'static Fields),
 }
 
-pub(super) const fn plain(plain: &'static [Field]) -> Fields {
+pub const fn plain(plain: &'static [Field]) -> Fields {
     Fields { plain, tagged: &[] }
 }
 
-pub(super) const fn field(name: &'static str, kind: Kind) -> Field {
+pub const fn field(name: &'static str, kind: Kind) -> Field {
     Field { since: 0, until: i16::MAX, name, kind }
 }
 
-pub(super) const fn since(since: i16, name: &'static str, kind: Kind) -> Field {
+pub const fn since(since: i16, name: &'static str, kind: Kind) -> Field {
     Field { since, until: i16::MAX, name, kind }
 }
 
-pub(super) const fn until(since: i16, until: i16, name: &'static str, kind: Kind) -> Field {
+pub const fn until(since: i16, until: i16, name: &'static str, kind: Kind) -> Field {
     Field { since, until, name, kind }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub(crate) enum ShapeError {
+pub enum ShapeError {
     #[error("field {field}: {malformed}")]
     Malformed { field: &'static str, malformed: MalformedValue },
     #[error("the request would take more than {DECODED_BYTES_MAX} bytes when decoded")]
@@ -91,14 +91,13 @@ pub(crate) enum ShapeError {
 }
 
 /// Follows every length of a request's body; returns its decoded size.
-pub(crate) fn examine(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, ShapeError> {
+pub fn examine(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, ShapeError> {
     // Trailing bytes are ignored, as in Kafka.
     walked(api, version, body).map(|walk| walk.weight)
 }
 
 /// Number of bytes after a request in its frame.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn bytes_behind(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, ShapeError> {
+pub fn bytes_behind(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, ShapeError> {
     walked(api, version, body).map(|walk| walk.cursor.left())
 }
 
@@ -192,6 +191,3 @@ impl ShapeWalk<'_> {
         if self.weight > DECODED_BYTES_MAX { Err(ShapeError::TooHeavy) } else { Ok(()) }
     }
 }
-
-#[cfg(test)]
-mod tests;

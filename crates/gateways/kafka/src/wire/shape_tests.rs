@@ -4,16 +4,16 @@ use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::*;
 use proptest::prelude::*;
 
-use super::{DECODED_BYTES_MAX, Fields, Kind, MessageShape, ShapeError, examine};
 use crate::authorization::Caller;
 use crate::messages::Preamble;
 use crate::messages::frames::Frame;
 use crate::produce::request::ProduceRequest;
 use crate::request::Request;
 use crate::state::Session;
-use crate::wire::primitives::PutPrimitives;
 use crate::wire::request_codec::{RequestCodec, requests};
-use crate::wire::shapes;
+use kafka_wire::primitives::PutPrimitives;
+use kafka_wire::shape::{DECODED_BYTES_MAX, Fields, Kind, MessageShape, ShapeError, examine};
+use kafka_wire::shapes;
 
 /// Writes a request of a shape, with contents derived from some bytes.
 struct Scribe<'a> {
@@ -214,8 +214,8 @@ proptest! {
 
 /// Requests as stock clients sent them: api key, version, and the frame in hexadecimal.
 fn corpus() -> impl Iterator<Item = (i16, i16, BytesMut)> {
-    let java = include_str!("../../../tests/corpus/java.txt");
-    let librdkafka = include_str!("../../../tests/corpus/librdkafka.txt");
+    let java = include_str!("../../tests/corpus/java.txt");
+    let librdkafka = include_str!("../../tests/corpus/librdkafka.txt");
     java.lines().chain(librdkafka.lines()).map(|line| {
         let mut words = line.split(' ');
         let mut word = || words.next().expect("a line has three words");

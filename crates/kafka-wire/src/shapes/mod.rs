@@ -18,7 +18,7 @@ use kafka_protocol::messages::ApiKey;
 use super::shape::MessageShape;
 
 /// `None` for requests that are not handled here, and for Produce, which has its own decoder.
-pub(super) fn of(api: ApiKey) -> Option<&'static MessageShape> {
+pub fn of(api: ApiKey) -> Option<&'static MessageShape> {
     let shape: &'static MessageShape = match api {
         ApiKey::Fetch => &records::FETCH,
         ApiKey::ListOffsets => &records::LIST_OFFSETS,
