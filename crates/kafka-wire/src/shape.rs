@@ -1,15 +1,16 @@
 //! Validates a request before it is decoded.
 //!
 //! The message crate reserves memory for as many array elements as a request claims to have, so twelve
-//! hostile bytes could allocate terabytes. A [`MessageShape`] is walked first: it follows every length in the bytes,
+//! hostile bytes could allocate terabytes. A [`crate::layout::MessageShape`] is walked first: it follows every length in the bytes,
 //! refuses one beyond the end, and adds up the size of the decoded request. The crate then decodes the valid
 //! ones; a property test (`shape_tests`) checks that both agree on well-formed requests.
 
 use kafka_protocol::messages::ApiKey;
 use thiserror::Error;
 
-use super::primitives::{Cursor, MalformedValue};
-use super::shapes;
+use crate::layout::{Field, Fields, Kind};
+use crate::primitives::{Cursor, MalformedValue};
+use crate::shapes;
 
 /// Limit of a decoded request's size. A request for 100,000 partitions takes about 15 MB.
 pub const DECODED_BYTES_MAX: usize = 128 << 20;
@@ -21,64 +22,6 @@ const ROW_BYTES: usize = 160;
 const HANDLE_BYTES: usize = 40;
 /// An unknown tagged field is kept in a map.
 const TAG_BYTES: usize = 96;
-
-/// Not a version: the message has no compact encoding.
-pub const NEVER: i16 = i16::MAX;
-
-#[derive(Debug)]
-pub struct MessageShape {
-    /// First version with compact lengths, and tagged fields at the end of structs.
-    pub flexible_since: i16,
-    pub fields: Fields,
-}
-
-/// A struct's fields, in the order of the wire.
-#[derive(Debug)]
-pub struct Fields {
-    pub plain: &'static [Field],
-    pub tagged: &'static [(u32, Field)],
-}
-
-/// A field and the versions that have it.
-#[derive(Debug)]
-pub struct Field {
-    pub since: i16,
-    pub until: i16,
-    pub name: &'static str,
-    pub kind: Kind,
-}
-
-#[derive(Debug)]
-pub enum Kind {
-    /// This number of bytes.
-    Fixed(usize),
-    Text,
-    Blob,
-    /// An array of primitives.
-    List(&'static Kind),
-    /// An array of structs.
-    Rows(&'static Fields),
-    /// A struct.
-    Row(&'static Fields),
-    /// A nullable struct: its first byte is 1 if it is present.
-    Maybe(&'static Fields),
-}
-
-pub const fn plain(plain: &'static [Field]) -> Fields {
-    Fields { plain, tagged: &[] }
-}
-
-pub const fn field(name: &'static str, kind: Kind) -> Field {
-    Field { since: 0, until: i16::MAX, name, kind }
-}
-
-pub const fn since(since: i16, name: &'static str, kind: Kind) -> Field {
-    Field { since, until: i16::MAX, name, kind }
-}
-
-pub const fn until(since: i16, until: i16, name: &'static str, kind: Kind) -> Field {
-    Field { since, until, name, kind }
-}
 
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ShapeError {

@@ -1,7 +1,7 @@
 //! Requests about users, logins and access rules.
 
-use crate::shape::Kind::{Blob, Fixed, Rows, Text};
-use crate::shape::{MessageShape, NEVER, field, plain};
+use crate::layout::Kind::{Blob, Fixed, Rows, Text};
+use crate::layout::{MessageShape, NEVER, field, plain};
 
 pub(super) static DESCRIBE_ACLS: MessageShape = MessageShape {
     flexible_since: 2,

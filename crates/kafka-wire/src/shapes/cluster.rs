@@ -1,7 +1,7 @@
 //! Requests about the cluster and the placement of partitions.
 
-use crate::shape::Kind::{Fixed, List, Rows, Text};
-use crate::shape::{MessageShape, field, plain, since, until};
+use crate::layout::Kind::{Fixed, List, Rows, Text};
+use crate::layout::{MessageShape, field, plain, since, until};
 
 pub(super) static API_VERSIONS: MessageShape = MessageShape {
     flexible_since: 3,

@@ -1,7 +1,7 @@
 //! Requests about configuration and quotas.
 
-use crate::shape::Kind::{Fixed, List, Rows, Text};
-use crate::shape::{MessageShape, field, plain, since};
+use crate::layout::Kind::{Fixed, List, Rows, Text};
+use crate::layout::{MessageShape, field, plain, since};
 
 pub(super) static DESCRIBE_CONFIGS: MessageShape = MessageShape {
     flexible_since: 4,

@@ -1,7 +1,7 @@
 //! Requests of consumer groups, and of their offsets.
 
-use crate::shape::Kind::{Blob, Fixed, List, Rows, Text};
-use crate::shape::{MessageShape, NEVER, field, plain, since, until};
+use crate::layout::Kind::{Blob, Fixed, List, Rows, Text};
+use crate::layout::{MessageShape, NEVER, field, plain, since, until};
 
 pub(super) static FIND_COORDINATOR: MessageShape = MessageShape {
     flexible_since: 3,

@@ -1,7 +1,7 @@
 //! The layout of each request: one table per message that the message crate decodes.
 //!
 //! The fields are in the order of the wire. The versions are those of the message definitions of Kafka 4.1,
-//! for share groups of Kafka 4.3. See [`super::shape`] for their purpose, and for the test that compares them
+//! for share groups of Kafka 4.3. See [`crate::shape`] for their purpose, and for the test that compares them
 //! with the decoder.
 
 mod access;
@@ -15,7 +15,7 @@ mod transactions;
 
 use kafka_protocol::messages::ApiKey;
 
-use super::shape::MessageShape;
+use crate::layout::MessageShape;
 
 /// `None` for requests that are not handled here, and for Produce, which has its own decoder.
 pub fn of(api: ApiKey) -> Option<&'static MessageShape> {

@@ -1,7 +1,7 @@
 //! Requests for records, and of producers.
 
-use crate::shape::Kind::{Fixed, List, Row, Rows, Text};
-use crate::shape::{Fields, MessageShape, field, plain, since, until};
+use crate::layout::Kind::{Fixed, List, Row, Rows, Text};
+use crate::layout::{Fields, MessageShape, field, plain, since, until};
 
 pub(super) static FETCH: MessageShape = MessageShape {
     flexible_since: 12,

@@ -1,7 +1,7 @@
 //! Requests of share groups.
 
-use crate::shape::Kind::{Fixed, List, Rows, Text};
-use crate::shape::{Fields, MessageShape, field, plain, since};
+use crate::layout::Kind::{Fixed, List, Rows, Text};
+use crate::layout::{Fields, MessageShape, field, plain, since};
 
 pub(super) static SHARE_GROUP_HEARTBEAT: MessageShape = MessageShape {
     flexible_since: 0,

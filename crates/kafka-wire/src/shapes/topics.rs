@@ -1,7 +1,7 @@
 //! Requests about topics.
 
-use crate::shape::Kind::{Fixed, List, Maybe, Rows, Text};
-use crate::shape::{MessageShape, field, plain, since, until};
+use crate::layout::Kind::{Fixed, List, Maybe, Rows, Text};
+use crate::layout::{MessageShape, field, plain, since, until};
 
 pub(super) static CREATE_TOPICS: MessageShape = MessageShape {
     flexible_since: 5,

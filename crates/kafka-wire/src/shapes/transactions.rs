@@ -1,7 +1,7 @@
 //! Requests of transactions.
 
-use crate::shape::Kind::{Fixed, List, Rows, Text};
-use crate::shape::{Fields, MessageShape, field, plain, since, until};
+use crate::layout::Kind::{Fixed, List, Rows, Text};
+use crate::layout::{Fields, MessageShape, field, plain, since, until};
 
 pub(super) static ADD_PARTITIONS_TO_TXN: MessageShape = MessageShape {
     flexible_since: 3,

@@ -11,8 +11,9 @@ use crate::produce::request::ProduceRequest;
 use crate::request::Request;
 use crate::state::Session;
 use crate::wire::request_codec::{RequestCodec, requests};
+use kafka_wire::layout::{Fields, Kind, MessageShape};
 use kafka_wire::primitives::PutPrimitives;
-use kafka_wire::shape::{DECODED_BYTES_MAX, Fields, Kind, MessageShape, ShapeError, examine};
+use kafka_wire::shape::{DECODED_BYTES_MAX, ShapeError, examine};
 use kafka_wire::shapes;
 
 /// Writes a request of a shape, with contents derived from some bytes.
