@@ -50,7 +50,7 @@ struct Filter {
 
 impl Filter {
     /// Message for a topic without dead letters that the filter selects.
-    fn none_in(&self, topic: &str) -> String {
+    fn empty_message(&self, topic: &str) -> String {
         let is_set = self.source.is_some() || self.reason.is_some() || !self.record.is_empty();
         let which = if is_set { "no such dead letters" } else { "no dead letters" };
         format!("topic {topic} has {which}\n")
@@ -182,7 +182,7 @@ impl Show {
             from = page.next;
         }
         output.show(&shown, |shown| match shown.is_empty() {
-            true => self.filter.none_in(&self.topic),
+            true => self.filter.empty_message(&self.topic),
             false => show_table(shown),
         })?;
         Ok(())
@@ -260,7 +260,7 @@ impl Redrive {
         progress.clear();
         let redriven = RedriveOutput { topic: &self.topic, to: self.to.as_deref(), records, left };
         output.show(&redriven, |redriven| match redriven.records + redriven.left {
-            0 => self.filter.none_in(&self.topic),
+            0 => self.filter.empty_message(&self.topic),
             _ => redriven_text(redriven),
         })?;
         Ok(())
@@ -319,7 +319,7 @@ impl Delete {
         let deleted = DeletedDeadLetters { topic: &self.topic, records, left };
         output.show(&deleted, |deleted| {
             if deleted.records + deleted.left == 0 {
-                return self.filter.none_in(&self.topic);
+                return self.filter.empty_message(&self.topic);
             }
             let mut text = format!(
                 "deleted {} of topic {}\n",
