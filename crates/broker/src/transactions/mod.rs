@@ -208,15 +208,6 @@ impl Broker {
         }
     }
 
-    /// Aborts the open transaction of an id for an operator, and fences its producer.
-    pub async fn abort_transaction(&self, id: &str) -> Result<(), ExecuteError> {
-        let home = self.coordinating(id)?;
-        let producer = home.shard.rows().transactions().ids().get(id).map(|it| it.producer);
-        let unknown = || ExecuteError::Refused(TransactionRefusal::UnknownProducer.into());
-        let producer = producer.ok_or_else(unknown)?;
-        self.decide(home, id, producer, false, EndCause::Expired).await.map(drop)
-    }
-
     /// Returns the id's home if this node leads it and has applied all that was acknowledged.
     fn coordinating(&self, id: &str) -> Result<&LocalShard, ExecuteError> {
         let home = self.home_of(id);

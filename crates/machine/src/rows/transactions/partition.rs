@@ -66,11 +66,6 @@ impl PartitionTransactions {
         self.open.iter().any(|(_, known)| *known == producer)
     }
 
-    /// First offset of the producer's open transaction.
-    pub fn opened_at(&self, producer: i64) -> Option<Offset> {
-        self.open.iter().find(|(_, known)| *known == producer).map(|(first, _)| *first)
-    }
-
     /// Whether one more transaction may begin: each may leave an aborted range.
     pub(crate) fn has_room(&self) -> bool {
         self.open.len() + self.aborted.len() < ABORTED_PER_PARTITION_MAX
